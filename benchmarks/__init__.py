@@ -1,6 +1,6 @@
 """Speed as ratios: everything that is compared runs side by side in one call.
 
-Each module has `measure(tell) -> dict` of plain data, and `table(result) -> rows` for terminal and documentation.
+Each module has `measure(notify) -> dict` of plain data, and `table(result) -> rows` for terminal and documentation.
 """
 
 BENCHMARKS = {

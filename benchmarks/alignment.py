@@ -26,7 +26,7 @@ DIFFERENCES = "differences"
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     counts: Sequence[int] = COUNTS,
     dimensions: Sequence[int] = DIMENSIONS,
     limit: float = LIMIT,
@@ -37,7 +37,7 @@ def measure(
     return {
         "inputs": "uniform between 0 and 1, float32, seed 0",
         "limit": limit,
-        "cases": [_case(count, dimension, tell, limit, repeats) for dimension, count in sizes],
+        "cases": [_case(count, dimension, notify, limit, repeats) for dimension, count in sizes],
     }
 
 
@@ -62,10 +62,10 @@ def work(method: str, count: int, dimension: int) -> dict[str, Any]:
     return {"steps": aligned.steps, "energy": aligned.energy}
 
 
-def _case(count: int, dimension: int, tell: Callable[[str], None], limit: float, repeats: int) -> dict[str, Any]:
+def _case(count: int, dimension: int, notify: Callable[[str], None], limit: float, repeats: int) -> dict[str, Any]:
     jobs: dict[str, Job] = {name: (work, (name, count, dimension)) for name in methods(count, dimension)}
     results = take_turns(
-        jobs, lambda name: tell(f"alignment: K = {count}, d = {dimension}, {name}"), limit=limit, repeats=repeats
+        jobs, lambda name: notify(f"alignment: K = {count}, d = {dimension}, {name}"), limit=limit, repeats=repeats
     )
     chosen = choose("auto", count, dimension)
     return {"K": count, "d": dimension, "auto": chosen, "runs": {name: _sum_up(runs) for name, runs in results.items()}}
@@ -90,12 +90,12 @@ def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each size and method, headings first."""
     rows = [["K", "d", "method", "steps", "seconds", "against differences", "peak MB", "energy", "above the best"]]
     for case in result["cases"]:
-        known = {name: run for name, run in case["runs"].items() if run and "energy" in run}
-        least = min((run["energy"] for run in known.values()), default=0.0)
-        slow = known.get(DIFFERENCES, {}).get("seconds")
+        reached = {name: run for name, run in case["runs"].items() if run and "energy" in run}
+        least = min((run["energy"] for run in reached.values()), default=0.0)
+        slow = reached.get(DIFFERENCES, {}).get("seconds")
         for name, run in case["runs"].items():
             label = f"auto ({case['auto']})" if name == "auto" else name
-            cells = _cells(run, slow, least) if name in known else _missing(run, result["limit"])
+            cells = _cells(run, slow, least) if name in reached else _missing(run, result["limit"])
             rows.append([f"{case['K']:,}", str(case["d"]), label, *cells])
     return rows
 

@@ -48,12 +48,12 @@ def _sized(size: float | None, change: Callable[[Tensor], Tensor]) -> Attack:
     """Change each floating tensor, and scale it to a root mean square."""
 
     def attack(own: Tensors, others: Sequence[Tensors]) -> Tensors:
-        found = dict(own)
+        message = dict(own)
         for name, value in floats(own).items():
-            found[name] = changed = change(value)
+            message[name] = changed = change(value)
             if size is not None and (now := root_mean_square(changed)):
-                found[name] = changed * (size / now)
-        return found
+                message[name] = changed * (size / now)
+        return message
 
     return attack
 
@@ -70,26 +70,28 @@ def _invented(own: Tensors, others: Sequence[Tensors]) -> Tensors:
     """Send large vectors for the classes that the client lacks; without classes, one large row of each tensor."""
     if "classes" not in own:
         return own | {name: torch.cat([INVENTED * value[:1], value[1:]]) for name, value in floats(own).items()}
-    classes = torch.cat([one["classes"] for one in others]).unique()
+    classes = torch.cat([message["classes"] for message in others]).unique()
     lacked = classes[~torch.isin(classes, own["classes"])]
     name = next(iter(floats(own)))
     shape = (len(lacked), *own[name].shape[1:])
-    made = INVENTED * own[name].abs().mean() * torch.ones(shape)
-    return {"classes": torch.cat([own["classes"], lacked]), name: torch.cat([own[name], made])}
+    prototypes = INVENTED * own[name].abs().mean() * torch.ones(shape)
+    return {"classes": torch.cat([own["classes"], lacked]), name: torch.cat([own[name], prototypes])}
 
 
 def _deviating(own: Tensors, others: Sequence[Tensors]) -> Tensors:
     """Send the honest clients' mean less 1.5 standard deviations, which no rule can tell from an honest client."""
-    found = dict(own)
+    message = dict(own)
     for name, value in floats(own).items():
         if "classes" in own:
             for row, label in enumerate(own["classes"].tolist()):
-                known = [one[name][one["classes"] == label] for one in others]
-                found[name] = found[name].clone()
-                found[name][row] = _little(torch.cat([one for one in known if len(one)] or [value[row : row + 1]]))
+                vectors = [other[name][other["classes"] == label] for other in others]
+                message[name] = message[name].clone()
+                message[name][row] = _little(
+                    torch.cat([vector for vector in vectors if len(vector)] or [value[row : row + 1]])
+                )
         else:
-            found[name] = _little(torch.stack([one[name] for one in others]))
-    return found
+            message[name] = _little(torch.stack([other[name] for other in others]))
+    return message
 
 
 def _little(values: Tensor) -> Tensor:
@@ -123,7 +125,7 @@ class Lying(Serial):
     def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Iterator[Any]:
         """Train all clients; exchange the messages of the liars."""
         replies = list(super().train(orders, messages, deadline))
-        others = [one.message for one in replies if isinstance(one, Reply) and one.id not in self.liars]
+        others = [answer.message for answer in replies if isinstance(answer, Reply) and answer.id not in self.liars]
         for reply in replies:
             if not isinstance(reply, Reply) or reply.id not in self.liars:
                 yield reply
@@ -157,17 +159,17 @@ def play(settings: Mapping[str, Any], attack: str, liars: Sequence[int]) -> dict
             except Diverged:  # nobody has a network that predicts anything
                 return {"accuracy": 0.0, "lost": 0, "alarms": alarms.tolist()}
         run = read_run(Path(folder))
-        lost = sum(str(id) in one.lost for one in run.rounds for id in liars)
-        last = [one for one in run.rounds if one.evaluated != "nobody"][
+        lost = sum(str(id) in record.lost for record in run.rounds for id in liars)
+        last = [record for record in run.rounds if record.evaluated != "nobody"][
             -LAST:
         ]  # some methods swing from round to round
-        right = np.mean([run.by_client(one, task.algorithm.headline) for one in last], axis=0)  # (M,)
+        right = np.mean([run.by_client(record, task.algorithm.headline) for record in last], axis=0)  # (M,)
     honest = [id for id in range(experiment.clients) if id not in liars]
     return {"accuracy": float(right[honest].mean()), "lost": lost, "alarms": alarms.tolist()}
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     methods: Sequence[str] = METHODS,
     rules: Sequence[str] = RULES,
     attacks: Sequence[str] = tuple(ATTACKS),
@@ -177,39 +179,39 @@ def measure(
     rounds: int = ROUNDS,
     dataset: Any = "fashion",
     partition: Mapping[str, Any] = MappingProxyType({}),
-    **more: Any,
+    **further: Any,
 ) -> dict[str, Any]:
     """Play every attack against every rule."""
     cases: list[dict[str, Any]] = []
     splits = [{"seed": seed, "partition": {"name": "dirichlet", **partition, "seed": seed}} for seed in seeds]
     for method in methods:
-        usual = {"algorithm": method, "dataset": dataset, "clients": clients, "rounds": rounds, "train": 0.4}
-        usual |= {"evaluate_every": EVERY} | more
-        usual |= {"models": "plain"} if method == "fedavg" else {}
+        settings = {"algorithm": method, "dataset": dataset, "clients": clients, "rounds": rounds, "train": 0.4}
+        settings |= {"evaluate_every": EVERY} | further
+        settings |= {"models": "plain"} if method == "fedavg" else {}
         for share in shares:
             liars = range(max(1, round(share * clients)))
             for attack in attacks:
                 for rule in rules:
-                    found = [play(usual | {"combine": rule, **split}, attack, liars) for split in splits]
+                    results = [play(settings | {"combine": rule, **split}, attack, liars) for split in splits]
                     case: dict[str, Any] = {"method": method, "liars": len(liars), "attack": attack, "combine": rule}
-                    case |= {name: [one[name] for one in found] for name in found[0]}
-                    tell(f"{method}, {len(liars)} of {clients}, {attack}, {rule}: {np.mean(case['accuracy']):.1%}")
+                    case |= {name: [result[name] for result in results] for name in results[0]}
+                    notify(f"{method}, {len(liars)} of {clients}, {attack}, {rule}: {np.mean(case['accuracy']):.1%}")
                     cases.append(case)
     return {"clients": clients, "rounds": rounds, "seeds": list(seeds), "cases": cases}
 
 
-def table(found: dict[str, Any]) -> list[list[str]]:
+def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each attack and a column for each rule, headings first; * where every liar was named."""
-    rules = list(dict.fromkeys(case["combine"] for case in found["cases"]))
+    rules = list(dict.fromkeys(case["combine"] for case in result["cases"]))
     rows = [["method", "liars", "attack", *rules]]
-    keys = dict.fromkeys((case["method"], case["liars"], case["attack"]) for case in found["cases"])
+    keys = dict.fromkeys((case["method"], case["liars"], case["attack"]) for case in result["cases"])
     for key in keys:
         cells = {
             case["combine"]: f"{100 * np.mean(case['accuracy']):.1f}" + "*" * _named(case)
-            for case in found["cases"]
+            for case in result["cases"]
             if (case["method"], case["liars"], case["attack"]) == key
         }
-        rows.append([key[0], f"{key[1]} of {found['clients']}", key[2], *(cells.get(rule, "–") for rule in rules)])
+        rows.append([key[0], f"{key[1]} of {result['clients']}", key[2], *(cells.get(rule, "–") for rule in rules)])
     return rows
 
 

@@ -33,8 +33,8 @@ def make_clients(settings: dict[str, Any], ids: list[int]) -> tuple[list[PlainCl
     """Make the clients, and some prototypes (K, d) to train towards."""
     torch.set_num_threads(1)
     task, population = build(Experiment.of(settings))
-    made = [make_client(population, id) for id in ids]
-    return made, torch.randn(task.num_classes, task.feature_dim)
+    clients = [make_client(population, id) for id in ids]
+    return clients, torch.randn(task.num_classes, task.feature_dim)
 
 
 def make_client(population: SimulatedPopulation, id: int) -> PlainClient:
@@ -45,9 +45,9 @@ def make_client(population: SimulatedPopulation, id: int) -> PlainClient:
     return PlainClient(client.model, optimiser, *parts)
 
 
-def run_round(made: list[PlainClient], targets: Tensor) -> None:
+def run_round(clients: list[PlainClient], targets: Tensor) -> None:
     """Do what a process has to do in a round."""
-    for one in made:
+    for one in clients:
         train(one, targets)
         with torch.no_grad():
             one.model.eval()
@@ -55,37 +55,37 @@ def run_round(made: list[PlainClient], targets: Tensor) -> None:
             test(one, targets)
 
 
-def train(one: PlainClient, targets: Tensor) -> None:
+def train(client: PlainClient, targets: Tensor) -> None:
     """Pass once over the training part, with gradients."""
-    one.model.train()
-    pictures, labels = one.train
+    client.model.train()
+    pictures, labels = client.train
     order = torch.randperm(len(labels))
     for rows in order.split(SIZE):
         if len(rows) < SIZE <= len(labels):
             break
         x, y = ready(pictures[rows]), labels[rows]
-        one.optimiser.zero_grad()
-        z = one.model.features(x)
-        loss = cross_entropy(one.model.head(z), y) + mse_loss(z, targets[y])
+        client.optimiser.zero_grad()
+        z = client.model.features(x)
+        loss = cross_entropy(client.model.head(z), y) + mse_loss(z, targets[y])
         loss.backward()
-        one.optimiser.step()
+        client.optimiser.step()
 
 
-def measure(one: PlainClient, targets: Tensor) -> Tensor:
+def measure(client: PlainClient, targets: Tensor) -> Tensor:
     """Pass once over the training part for the prototypes (K, d)."""
     sums, counts = torch.zeros_like(targets), torch.zeros(len(targets))
-    for x, y in batches(one.train):
-        sums.index_add_(0, y, one.model.features(x))
+    for x, y in batches(client.train):
+        sums.index_add_(0, y, client.model.features(x))
         counts.index_add_(0, y, torch.ones(len(y)))
     return sums / counts.clamp(min=1)[:, None]
 
 
-def test(one: PlainClient, targets: Tensor) -> tuple[int, int]:
+def test(client: PlainClient, targets: Tensor) -> tuple[int, int]:
     """Pass once over the test part: right answers by logits and by the nearest prototype."""
     by_logits = by_nearest = torch.zeros((), dtype=torch.int64)
-    for x, y in batches(one.test):
-        z = one.model.features(x)
-        by_logits = by_logits + (one.model.head(z).argmax(1) == y).sum()
+    for x, y in batches(client.test):
+        z = client.model.features(x)
+        by_logits = by_logits + (client.model.head(z).argmax(1) == y).sum()
         by_nearest = by_nearest + ((2 * z @ targets.T - targets.square().sum(1)).argmax(1) == y).sum()
     return int(by_logits), int(by_nearest)
 

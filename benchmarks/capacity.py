@@ -34,21 +34,21 @@ WHOLE = 1_000  # classes up to which alignment is measured whole; beyond, one up
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     sizes: Sequence[tuple[int, int]] = SIZES,
-    whole: int = WHOLE,
+    budget: int = WHOLE,
     limit: float = LIMIT,
     amount: int = BYTES,
 ) -> dict[str, Any]:
     """Measure what a message costs and what alignment costs, each in a fresh process."""
     cases = []
     for classes, width in sizes:
-        tell(f"capacity: K = {classes}, d = {width}, messages")
+        notify(f"capacity: K = {classes}, d = {width}, messages")
         case: dict[str, Any] = {"K": classes, "d": width, "message": _alone(take_in, classes, width, amount)}
-        tell(f"capacity: K = {classes}, d = {width}, one update")
+        notify(f"capacity: K = {classes}, d = {width}, one update")
         case["update"] = _alone(one_update, classes, width, limit=limit)
-        for method in METHODS if classes <= whole else ():
-            tell(f"capacity: K = {classes}, d = {width}, {method}")
+        for method in METHODS if classes <= budget else ():
+            notify(f"capacity: K = {classes}, d = {width}, {method}")
             case[method] = _alone(align_once, classes, width, method, limit=limit)
         cases.append(case)
     return {"clients": list(CLIENTS), "limit": limit, "cases": cases}
@@ -64,27 +64,27 @@ def _alone(work: Callable[..., dict[str, Any]], *arguments: Any, limit: float = 
 def take_in(classes: int, width: int, amount: int) -> dict[str, Any]:
     """Decode, check and fold some messages; give the bytes and the seconds of one."""
     agreed = task(classes, width)
-    said = encode({"classes": torch.arange(classes), "prototypes": prototypes(classes, width)})
-    count = max(FEWEST, amount // len(said))
+    frame = encode({"classes": torch.arange(classes), "prototypes": prototypes(classes, width)})
+    count = max(FEWEST, amount // len(frame))
 
     def arriving() -> Iterator[Tensors]:
         for _ in range(count):
-            message = decode(said)
+            message = decode(frame)
             agreed.schema.check_up(message, "A message")
             yield message
 
-    begun = time.perf_counter()
+    start = time.perf_counter()
     ProtoNorm(gamma=1.0, alignment="none").aggregate(agreed.server(2), {}, arriving())
-    return {"bytes": len(said), "each": (time.perf_counter() - begun) / count, "messages": count}
+    return {"bytes": len(frame), "each": (time.perf_counter() - start) / count, "messages": count}
 
 
 def one_update(classes: int, width: int) -> dict[str, Any]:
     """Make the first update of Algorithm 1; of a short one the second time counts, when libraries are loaded."""
     points, seconds = unit(prototypes(classes, width).double()), 0.0
     for _ in range(2 if classes <= SHORT else 1):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         next(updates(points, 0.0, DEFAULT_SCHEDULE))
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start
     return {"each": seconds}
 
 
@@ -97,12 +97,12 @@ def alignment_seconds(result: dict[str, Any], case: dict[str, Any], method: str)
     """Return the seconds of an alignment, and whether they were measured or computed from updates; None if unknown."""
     if case.get(method):
         return case[method]["seconds"], True
-    known = [
-        one for one in result["cases"] if one.get(method) and one.get("update") and one[method].get("steps", 0) > 1
+    solved = [
+        row for row in result["cases"] if row.get(method) and row.get("update") and row[method].get("steps", 0) > 1
     ]
-    if not known or not case.get("update"):
+    if not solved or not case.get("update"):
         return None, False
-    largest = max(known, key=lambda one: one["K"])
+    largest = max(solved, key=lambda row: row["K"])
     return case["update"]["each"] * largest[method]["seconds"] / largest["update"]["each"], False
 
 
@@ -119,11 +119,11 @@ def _row(result: dict[str, Any], case: dict[str, Any], clients: int) -> list[str
     for method in METHODS:
         seconds, measured = alignment_seconds(result, case, method)
         cells.append("–" if seconds is None else _digits(seconds) if measured else f"≈ {_digits(seconds)}")
-    grown = [one["megabytes"] for name in ("message", "update", *METHODS) if (one := case.get(name))]
-    peak = max((one for one in grown if one is not None), default=None)
+    grown = [step["megabytes"] for name in ("message", "update", *METHODS) if (step := case.get(name))]
+    peak = max((megabytes for megabytes in grown if megabytes is not None), default=None)
     taking = f"≈ {_digits(clients * message['each'])}"
-    held = "–" if peak is None else f"{peak:,.0f}"
-    return [f"{case['K']:,}", str(case["d"]), f"{clients:,}", sent, sent, taking, *cells, held]
+    peak_text = "–" if peak is None else f"{peak:,.0f}"
+    return [f"{case['K']:,}", str(case["d"]), f"{clients:,}", sent, sent, taking, *cells, peak_text]
 
 
 def _digits(value: float) -> str:

@@ -27,9 +27,9 @@ EXPERIMENT: dict[str, Any] = {
 }
 
 
-def measure(tell: Callable[[str], None] = silent, rounds: int = ROUNDS, part: int = PART) -> dict[str, Any]:
+def measure(notify: Callable[[str], None] = silent, rounds: int = ROUNDS, part: int = PART) -> dict[str, Any]:
     """Time the commits of a run, in a process of its own."""
-    tell(f"commits: {rounds} rounds")
+    notify(f"commits: {rounds} rounds")
     rival = Rival((work, (rounds, part)))
     answer = rival.ask(LIMIT) or {"failed": f"it took more than {LIMIT:g} seconds"}
     rival.close()
@@ -40,26 +40,26 @@ def work(rounds: int, part: int) -> dict[str, Any]:
     """Run all rounds; give the median seconds of a commit, and the memory in MB, in the first and in the last ones."""
     with tempfile.TemporaryDirectory() as root, one_thread():
         run = MeasuredRun(EXPERIMENT | {"rounds": rounds}, Path(root) / "run", Serial)
-        seconds, held = [], []
+        seconds, memory_used = [], []
         for _ in range(rounds):
             seconds.append(run.commit())
-            held.append(memory("VmRSS"))
+            memory_used.append(memory("VmRSS"))
         run.close()
     return {
         "first": round(median(seconds[:part]), 6),
         "last": round(median(seconds[-part:]), 6),
-        "memory": {"first": held[part - 1], "last": held[-1]},
+        "memory": {"first": memory_used[part - 1], "last": memory_used[-1]},
     }
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
     """Show the first and the last rounds, and their ratio, headings first."""
-    part, held = result["part"], result["memory"]
+    part, memory = result["part"], result["memory"]
     head = [f"of {result['rounds']:,} rounds", "commit, ms", "against the first", "memory, MB", "against the first"]
     rows = []
     for name in ("first", "last"):
-        known = held[name] is not None
-        memories = [f"{held[name]:,.0f}", f"{held[name] / held['first']:.2f}×"] if known else ["–", "–"]
+        measured = memory[name] is not None
+        memories = [f"{memory[name]:,.0f}", f"{memory[name] / memory['first']:.2f}×"] if measured else ["–", "–"]
         times = [f"{1000 * result[name]:.2f}", f"{result[name] / result['first']:.2f}×"]
         rows.append([f"the {name} {part}", *times, *memories])
     return [head, *rows]

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.settings import FederationSettings
 
 from .flower_way import FlowerFederation, free_port
@@ -34,7 +35,7 @@ OURS, SAME_LOOP, FLOWER = "protonorm deploy", "Flower, push and pull", "Flower, 
 SERVER = """
 import json, sys, time
 from protonorm.deployment.https.serving import serve
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 def tell(event):
     with open(sys.argv[2], "a") as file:
         file.write(json.dumps([time.time(), event.what, event.round, dict(event.numbers)]) + "\\n")
@@ -44,7 +45,7 @@ serve(folder, tell, once=True)
 """
 CLIENT = """
 import sys
-from protonorm.deployment.folders import ClientFolder
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.worker import run_client
 run_client(ClientFolder.open(sys.argv[1]), linger=0.0)
 """
@@ -52,20 +53,20 @@ run_client(ClientFolder.open(sys.argv[1]), linger=0.0)
 Events = list[tuple[float, str, int, dict[str, float]]]  # time, what, round, numbers
 
 
-def measure(tell: Callable[[str], None] = silent, clients: int = CLIENTS, rounds: int = ROUNDS) -> dict[str, Any]:
+def measure(notify: Callable[[str], None] = silent, clients: int = CLIENTS, rounds: int = ROUNDS) -> dict[str, Any]:
     """Run the federation in each way, and compare its rounds."""
     terms = {"algorithm": "protonorm", "classes": [f"class {k}" for k in range(CLASSES)], "seed": 0}
     agreement = Agreement.of(terms | {"feature_dim": WIDTH, "rounds": rounds, "evaluated": ["test"]})
-    ways = {}
-    with tempfile.TemporaryDirectory() as place:
-        data = [_samples(Path(place) / f"{number}.npz", number) for number in range(clients)]
+    loops = {}
+    with tempfile.TemporaryDirectory() as root:
+        data = [_samples(Path(root) / f"{number}.npz", number) for number in range(clients)]
         for name in (OURS, SAME_LOOP, FLOWER):
-            tell(f"deployment: {name}")
-            folder = Path(place) / name.replace(" ", "-").replace(",", "")
-            way = {SAME_LOOP: "push and pull", FLOWER: "send_and_receive"}.get(name)
-            events = _flower(folder, agreement, data, way) if way else _ours(folder, agreement, data)
-            ways[name] = summary(events, rounds)
-    return {"clients": clients, "rounds": rounds, "K": CLASSES, "d": WIDTH, "ways": ways}
+            notify(f"deployment: {name}")
+            folder = Path(root) / name.replace(" ", "-").replace(",", "")
+            grid = {SAME_LOOP: "push and pull", FLOWER: "send_and_receive"}.get(name)
+            events = _flower(folder, agreement, data, grid) if grid else _ours(folder, agreement, data)
+            loops[name] = summary(events, rounds)
+    return {"clients": clients, "rounds": rounds, "K": CLASSES, "d": WIDTH, "ways": loops}
 
 
 def _samples(path: Path, number: int) -> Path:
@@ -80,31 +81,31 @@ def _ours(folder: Path, agreement: Agreement, data: list[Path]) -> Events:
     """Run the federation as `protonorm deploy` does: a process for the server, and one for each client."""
     plain = {"name": "bench", "hosts": ["127.0.0.1"], "bind": "127.0.0.1", "port": free_port(), "quorum": 1.0}
     server = FederationFolder.create(folder, FederationSettings.of(plain), agreement)
-    places = []
+    folders = []
     for number, path in enumerate(data):
-        one = ClientFolder.create(folder / f"client-{number}", f"client-{number}")
-        one.confirm(server.bundle(server.add(one.settings.name, one.public_key)))
-        one.change(data=f"array:{path}", allowed="classes")
-        places.append(one.path)
+        client = ClientFolder.create(folder / f"client-{number}", f"client-{number}")
+        client.confirm(server.bundle(server.add(client.settings.name, client.public_key)))
+        client.change(data=f"array:{path}", allowed="classes")
+        folders.append(client.path)
     events, env = folder / "events.jsonl", os.environ | {"OMP_NUM_THREADS": "1"}
-    commands = [[SERVER, str(folder), str(events)], *([CLIENT, str(place)] for place in places)]
-    running = [subprocess.Popen([sys.executable, "-c", *one], env=env) for one in commands]
+    commands = [[SERVER, str(folder), str(events)], *([CLIENT, str(place)] for place in folders)]
+    running = [subprocess.Popen([sys.executable, "-c", *command], env=env) for command in commands]
 
     def check() -> None:
-        if any(one.poll() for one in running):
+        if any(process.poll() for process in running):
             raise RuntimeError("A process of the federation has failed.")
 
     try:
         return _wait(events, check)
     finally:
-        for one in running:
-            if one.poll() is None:
-                one.terminate()
-            one.wait()
+        for process in running:
+            if process.poll() is None:
+                process.terminate()
+            process.wait()
 
 
-def _flower(folder: Path, agreement: Agreement, data: list[Path], way: str) -> Events:
-    with FlowerFederation(folder, agreement, data, way) as federation:
+def _flower(folder: Path, agreement: Agreement, data: list[Path], grid: str) -> Events:
+    with FlowerFederation(folder, agreement, data, grid) as federation:
         federation.run()
         return _wait(federation.events, federation.check)
 
@@ -123,16 +124,16 @@ def _wait(events: Path, check: Callable[[], None]) -> Events:
 
 def summary(events: Events, rounds: int) -> dict[str, float]:
     """Take the medians over rounds: their seconds, of which the slowest client trained, and the server aggregated."""
-    whole, training, server = [], [], []
+    durations, training, server = [], [], []
     for number in range(2, rounds + 1):
-        at = {what: time for time, what, round, _ in events if round == number and what in ("round", "committed")}
-        answers = [(time, numbers) for time, what, round, numbers in events if (what, round) == ("answered", number)]
-        answers = [one for one in answers if one[0] <= at["committed"]]  # not those of the last evaluation
-        whole.append(at["committed"] - at["round"])
+        at = {kind: time for time, kind, round, _ in events if round == number and kind in ("round", "committed")}
+        answers = [(time, numbers) for time, kind, round, numbers in events if (kind, round) == ("answered", number)]
+        answers = [answer for answer in answers if answer[0] <= at["committed"]]  # not those of the last evaluation
+        durations.append(at["committed"] - at["round"])
         training.append(max(numbers["seconds"] for _, numbers in answers))
         server.append(at["committed"] - max(time for time, _ in answers))
-    overhead = median(one - own - last for one, own, last in zip(whole, training, server, strict=True))
-    medians = {"round": median(whole), "training": median(training), "server": median(server), "overhead": overhead}
+    overhead = median(total - own - last for total, own, last in zip(durations, training, server, strict=True))
+    medians = {"round": median(durations), "training": median(training), "server": median(server), "overhead": overhead}
     return {name: float(f"{value:.3g}") for name, value in medians.items()}
 
 
@@ -140,7 +141,7 @@ def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each way, headings first."""
     rows = [["way", "a round, s", "training, s", "server, s", "the rest, s", "of send_and_receive's"]]
     base = result["ways"][FLOWER]["overhead"]
-    for name, one in result["ways"].items():
-        share = f"{100 * one['overhead'] / base:.3g} %"
-        rows.append([name, *(f"{one[part]:.3g}" for part in ("round", "training", "server", "overhead")), share])
+    for name, measured in result["ways"].items():
+        share = f"{100 * measured['overhead'] / base:.3g} %"
+        rows.append([name, *(f"{measured[part]:.3g}" for part in ("round", "training", "server", "overhead")), share])
     return rows

@@ -29,20 +29,20 @@ WARM_UP, ROUNDS = 2, 10  # rounds before the measured ones: the balance learns c
 
 
 def measure(
-    tell: Callable[[str], None] = silent, rounds: int = ROUNDS, settings: dict[str, Any] | None = None
+    notify: Callable[[str], None] = silent, rounds: int = ROUNDS, settings: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Time the rounds of each engine, in turns."""
     settings = (settings or EXPERIMENT) | {"rounds": WARM_UP + rounds}
-    ways = available(tell)
+    engines = available(notify)
     with tempfile.TemporaryDirectory() as root, one_thread():
-        folders = {name: Path(root) / str(place) for place, name in enumerate(ways)}
+        folders = {name: Path(root) / str(position) for position, name in enumerate(engines)}
         runs = {
             name: MeasuredRun(settings, folders[name], ENGINES[engine].load(), workers)
-            for name, (engine, workers) in ways.items()
+            for name, (engine, workers) in engines.items()
         }
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
+        seconds: dict[str, list[float]] = {name: [] for name in engines}
         for number in range(WARM_UP + rounds):
-            tell(f"engines: round {number + 1} of {WARM_UP + rounds} on {', '.join(ways)}")
+            notify(f"engines: round {number + 1} of {WARM_UP + rounds} on {', '.join(engines)}")
             for name, run in runs.items():
                 seconds[name].append(run.round_and_commit())
         for run in runs.values():
@@ -50,17 +50,17 @@ def measure(
         records = {
             b"".join((folder / name).read_bytes() for name in (METRICS, EVALUATIONS)) for folder in folders.values()
         }
-    measured = {name: [round(one, 4) for one in times[WARM_UP:]] for name, times in seconds.items()}
+    measured = {name: [round(duration, 4) for duration in times[WARM_UP:]] for name, times in seconds.items()}
     return {"settings": settings, "seconds": measured, "equal records": len(records) == 1}
 
 
-def available(tell: Callable[[str], None]) -> dict[str, tuple[str, int | None]]:
+def available(notify: Callable[[str], None]) -> dict[str, tuple[str, int | None]]:
     """Leave out engines whose packages are not installed, and say so."""
     choices = {}
     for name, (engine, workers) in WAYS.items():
         extra = ENGINES[engine].details.get("extra") if engine in ENGINES else engine
         if extra and find_spec(extra) is None:
-            tell(f"engines: without {name}, which needs the package {extra}")
+            notify(f"engines: without {name}, which needs the package {extra}")
         elif engine in ENGINES:
             choices[name] = (engine, workers)
     return choices

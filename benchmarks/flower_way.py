@@ -83,7 +83,7 @@ def main(grid, context):
             file.write(json.dumps([time.time(), event.what, event.round, dict(event.numbers)]) + "\\n")
 
     names = [f"client-{number}" for number in range(clients)]
-    run_federation(terms, transport, Path(os.environ["BENCH_RECORD"]), clients=names, deadline=600.0, tell=tell)
+    run_federation(terms, transport, Path(os.environ["BENCH_RECORD"]), clients=names, deadline=600.0, notify=tell)
 '''
 
 
@@ -93,12 +93,12 @@ class FlowerFederation:
     `way` says how the benchmark's server carries messages; without one the app is as it was exported.
     """
 
-    def __init__(self, folder: Path, agreement: Agreement, data: Sequence[Path], way: str = "") -> None:
+    def __init__(self, folder: Path, agreement: Agreement, data: Sequence[Path], grid: str = "") -> None:
         folder.mkdir()
         self.folder, self.data, self._running, self._logs = folder, data, [], list[IO[bytes]]()
         self.events, self.port = folder / "events.jsonl", free_port()
         export_app(agreement, folder / "app")
-        if way:
+        if grid:
             (folder / "app" / PACKAGE / "server_app.py").write_text(APP)
         make_authority(folder / "ca.key", folder / "ca.crt", "bench")
         pair = folder / "ca.key", folder / "ca.crt"
@@ -115,26 +115,26 @@ class FlowerFederation:
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "OMP_NUM_THREADS": "1",
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "BENCH_WAY": way,
+            "BENCH_WAY": grid,
             "BENCH_CLIENTS": str(len(data)),
             "BENCH_EVENTS": str(self.events),
             "BENCH_RECORD": str(folder / "record"),
         }
-        if way == "push and pull":
+        if grid == "push and pull":
             self._env["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = POLL
 
     def __enter__(self) -> Self:
-        at, place = f"127.0.0.1:{self.port}", self.folder
+        at, folder = f"127.0.0.1:{self.port}", self.folder
         tls = ["--ssl-ca-certfile", "ca.crt", "--ssl-certfile", "server.crt", "--ssl-keyfile", "server.key"]
         where = ["--host", "127.0.0.1", "--port", str(self.port)]
         extra = ["--enable-supernode-auth", "--disable-runtime-dependency-installation"]
         self._start("superlink", "flower-superlink", *tls, *where, *extra)
         self._wait_until_it_answers()
         for number, data in enumerate(self.data):
-            _make_key(place / f"{number}.key", place / f"{number}.pub")
-            self._call("flwr", "supernode", "register", str(place / f"{number}.pub"), NAME)
+            _make_key(folder / f"{number}.key", folder / f"{number}.pub")
+            self._call("flwr", "supernode", "register", str(folder / f"{number}.pub"), NAME)
             settings = (
-                f'client-id={number} data-path="array:{data}" evaluation="classes" state-path="{place}/s{number}"'
+                f'client-id={number} data-path="array:{data}" evaluation="classes" state-path="{folder}/s{number}"'
             )
             own = ["--root-certificates", "ca.crt", "--superlink", at, "--auth-supernode-private-key", f"{number}.key"]
             own += ["--host", "127.0.0.1", "--port", str(free_port()), "--node-config", settings]
@@ -147,27 +147,27 @@ class FlowerFederation:
 
     def check(self) -> None:
         """Refuse to wait for processes that have ended."""
-        for name, one in self._running:
-            if one.poll() is not None:
-                said = (self.folder / f"{name}.log").read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{name} has ended:\n{said}")
+        for name, process in self._running:
+            if process.poll() is not None:
+                log = (self.folder / f"{name}.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{name} has ended:\n{log}")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        for _, one in reversed(self._running):
-            one.terminate()  # it ends those that it started
-        for _, one in reversed(self._running):
+        for _, process in reversed(self._running):
+            process.terminate()  # it ends those that it started
+        for _, process in reversed(self._running):
             with suppress(subprocess.TimeoutExpired):
-                one.wait(ENDING)
+                process.wait(ENDING)
             with suppress(ProcessLookupError):
-                os.killpg(one.pid, signal.SIGKILL)
-            one.wait()
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
         for log in self._logs:
             log.close()
 
     def _start(self, name: str, program: str, *arguments: str) -> None:
         log = (self.folder / f"{name}.log").open("wb")
         self._logs.append(log)
-        made = subprocess.Popen(
+        process = subprocess.Popen(
             [str(BIN / program), *arguments],
             cwd=self.folder,
             env=self._env,
@@ -175,7 +175,7 @@ class FlowerFederation:
             stderr=log,
             start_new_session=True,
         )
-        self._running.append((name, made))
+        self._running.append((name, process))
 
     def _call(self, program: str, *arguments: str) -> None:
         command = [str(BIN / program), *arguments]
@@ -199,14 +199,14 @@ class FlowerFederation:
 
 def _make_key(private: Path, public: Path) -> None:
     """Make a key as Flower wants it, in OpenSSH's format."""
-    made, encoding, form = ec.generate_private_key(ec.SECP384R1()), Encoding.OpenSSH, PublicFormat.OpenSSH
-    private.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    public.write_bytes(made.public_key().public_bytes(encoding, form) + b"\n")
+    key, encoding, form = ec.generate_private_key(ec.SECP384R1()), Encoding.OpenSSH, PublicFormat.OpenSSH
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(encoding, form) + b"\n")
 
 
 def free_port() -> int:
     """Find a port that is free at the moment."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
     return port

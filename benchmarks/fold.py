@@ -25,7 +25,7 @@ LIMIT = 7200.0  # seconds that one number of clients may take
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     clients: Sequence[int] = CLIENTS,
     classes: int = CLASSES,
     width: int = WIDTH,
@@ -33,7 +33,7 @@ def measure(
     """Fold messages of each number of clients, each in a fresh process."""
     cases = []
     for count in clients:
-        tell(f"fold: {count} clients")
+        notify(f"fold: {count} clients")
         rival = Rival((work, (count, classes, width)))
         cases.append({"clients": count} | (rival.ask(LIMIT) or {"failed": f"over {LIMIT:g} s"}))
         rival.close()
@@ -68,9 +68,9 @@ def work(clients: int, classes: int, width: int) -> dict[str, Any]:
             yield message
 
     with seeded(0, 2, 0):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         step = agreed.algorithm.aggregate(agreed.server(2), {}, arriving())
-        taken = time.perf_counter() - begun
+        taken = time.perf_counter() - start
     making = _time_of_making(min(clients, VARIETY), classes, width) * clients
     assert step.message["prototypes"].shape == (classes, width)
     return {"server": max(0.0, taken - making), "bytes": came, "whole": memory("VmHWM")}
@@ -78,10 +78,10 @@ def work(clients: int, classes: int, width: int) -> dict[str, Any]:
 
 def _time_of_making(clients: int, classes: int, width: int) -> float:
     """Time how long it takes to make a message, which is not the server's work."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for _ in messages(clients, classes, width):
         pass
-    return (time.perf_counter() - begun) / clients
+    return (time.perf_counter() - start) / clients
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:

@@ -66,13 +66,13 @@ def tree(pid: int) -> list[int]:
 
 def tree_memory(pid: int) -> float | None:
     """Add up the memory in MB of a process and all that it started; what they share counts once (PSS)."""
-    total, known = 0, False
-    for one in tree(pid):
+    total, readable = 0, False
+    for process in tree(pid):
         with suppress(OSError):
-            for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+            for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines():
                 if line.startswith("Pss:"):
-                    total, known = total + int(line.split()[1]), True
-    return total * 1024 / 1e6 if known else None
+                    total, readable = total + int(line.split()[1]), True
+    return total * 1024 / 1e6 if readable else None
 
 
 class TreePeak:

@@ -25,10 +25,10 @@ def chosen(names: Sequence[str]) -> list[str]:
     return list(names) or list(BENCHMARKS)
 
 
-def run(name: str, tell: Callable[[str], None], command: str) -> tuple[ModuleType, dict[str, Any]]:
+def run(name: str, notify: Callable[[str], None], command: str) -> tuple[ModuleType, dict[str, Any]]:
     """Measure one benchmark; give its module, and what it found with where it was found."""
     module = import_module(f".{name}", __package__)
-    return module, {"command": command, "machine": facts(), **module.measure(tell=tell)}
+    return module, {"command": command, "machine": facts(), **module.measure(notify=notify)}
 
 
 def place(folder: Path | None = None) -> Path:

@@ -32,32 +32,32 @@ TURNS = 3
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     families: Sequence[str] = FAMILIES,
     turns: int = TURNS,
     settings: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Time rounds of the three ways in turns, for each family of networks."""
-    settings = (settings or available(tell)) | {"validation": 0}  # the other ways have no pass over such a part
-    cases = [measure_family(settings | {"models": family}, turns, tell) for family in families]
+    settings = (settings or available(notify)) | {"validation": 0}  # the other ways have no pass over such a part
+    cases = [measure_family(settings | {"models": family}, turns, notify) for family in families]
     return {"settings": settings, "processes": cores(), "turns": turns, "cases": cases}
 
 
-def available(tell: Callable[[str], None]) -> dict[str, Any]:
+def available(notify: Callable[[str], None]) -> dict[str, Any]:
     """Use CIFAR-100 where it is prepared, and say so where it is not."""
     try:
         pn.Experiment.of(CIFAR).dataset.load()
     except ValueError as error:
-        tell(f"rounds: the embedded pictures instead of CIFAR-100. {error}")
+        notify(f"rounds: the embedded pictures instead of CIFAR-100. {error}")
         return ELSEWHERE
     return CIFAR
 
 
-def measure_family(settings: dict[str, Any], turns: int, tell: Callable[[str], None]) -> dict[str, Any]:
+def measure_family(settings: dict[str, Any], turns: int, notify: Callable[[str], None]) -> dict[str, Any]:
     """Time one family."""
     with tempfile.TemporaryDirectory() as root, one_thread():
         ours = MeasuredRun(settings | {"rounds": WARM_UP + turns}, Path(root) / "run", Processes)
-        tell(f"rounds: {settings['models']}, warming up")
+        notify(f"rounds: {settings['models']}, warming up")
         for _ in range(WARM_UP):
             ours.round_and_commit()
         with (
@@ -73,7 +73,7 @@ def measure_family(settings: dict[str, Any], turns: int, tell: Callable[[str], N
                 ways[name]()
             seconds: dict[str, list[float]] = {name: [] for name in ways}
             for turn in range(turns):
-                tell(f"rounds: {settings['models']}, turn {turn + 1} of {turns}")
+                notify(f"rounds: {settings['models']}, turn {turn + 1} of {turns}")
                 for name, way in ways.items():
                     seconds[name].append(way())
         ours.close()
@@ -123,9 +123,9 @@ class Team:
             process.join()
 
 
-def serve(line: Connection, way: str, settings: dict[str, Any], ids: list[int]) -> None:
+def serve(line: Connection, program: str, settings: dict[str, Any], ids: list[int]) -> None:
     """Be one of those processes."""
-    module = import_module(f".{way}", __package__)
+    module = import_module(f".{program}", __package__)
     clients = module.make_clients(settings, ids)
     line.send("ready")
     while line.recv():
@@ -135,12 +135,12 @@ def serve(line: Connection, way: str, settings: dict[str, Any], ids: list[int]) 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
     """Show a line for each family, headings first."""
-    ours = ["networks", "pictures", "seconds a round", "pictures a second"]
-    head = [*ours, "bare limit (s)", "of the bare limit", "usual way (s)", "against the usual way"]
+    heading = ["networks", "pictures", "seconds a round", "pictures a second"]
+    head = [*heading, "bare limit (s)", "of the bare limit", "usual way (s)", "against the usual way"]
     return [head, *(_row(case) for case in result["cases"])]
 
 
 def _row(case: dict[str, Any]) -> list[str]:
-    ours, bare, usual = (median(case["seconds"][name]) for name in ("protonorm", "bare", "usual"))
+    ours, bare, common = (median(case["seconds"][name]) for name in ("protonorm", "bare", "usual"))
     speed = [f"{ours:.2f}", f"{case['pictures'] / ours:.0f}", f"{bare:.2f}", f"{case['against bare']:.2f}"]
-    return [case["models"], f"{case['pictures']}", *speed, f"{usual:.2f}", f"{case['against usual']:.1f}×"]
+    return [case["models"], f"{case['pictures']}", *speed, f"{common:.2f}", f"{case['against usual']:.1f}×"]

@@ -43,7 +43,7 @@ _running: dict[str, MeasuredRun] = {}  # in a process of its own: the run whose 
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     sizes: Sequence[int] = SIZES,
     rounds: int = ROUNDS,
     settings: dict[str, Any] | None = None,
@@ -51,10 +51,10 @@ def measure(
     """Time rounds of all sizes in turns, then run each size alone."""
     settings = settings or SETTINGS
     with tempfile.TemporaryDirectory() as root:
-        times = _in_turns(tell, sizes, rounds, settings, Path(root) / "turns")
+        times = _in_turns(notify, sizes, rounds, settings, Path(root) / "turns")
         alone = {}
         for size in sizes:
-            tell(f"scale: {size} clients, alone")
+            notify(f"scale: {size} clients, alone")
             rival = Rival((run_alone, (size, rounds, settings, str(Path(root) / f"alone-{size}"))))
             alone[size] = rival.ask(LIMIT) or {}
             rival.close()
@@ -67,12 +67,12 @@ def measure(
 
 
 def _in_turns(
-    tell: Callable[[str], None], sizes: Sequence[int], rounds: int, settings: dict[str, Any], root: Path
+    notify: Callable[[str], None], sizes: Sequence[int], rounds: int, settings: dict[str, Any], root: Path
 ) -> dict[int, list[float]]:
     rivals = {size: Rival((run_round, (size, rounds, settings, str(root / str(size))))) for size in sizes}
     times: dict[int, list[float]] = {size: [] for size in sizes}
     for turn in range(WARM_UP + rounds):
-        tell(f"scale: round {turn + 1} of {WARM_UP + rounds} of each size")
+        notify(f"scale: round {turn + 1} of {WARM_UP + rounds} of each size")
         for size, rival in rivals.items():
             times[size].append((rival.ask(LIMIT) or {"round": float("nan")})["round"])
     for rival in rivals.values():
@@ -82,7 +82,7 @@ def _in_turns(
 
 def _case(size: int, seconds: Sequence[float], alone: dict[str, Any]) -> dict[str, Any]:
     kept = {name: alone.get(name) for name in ("start", "peak", "record", "states", "record a round")}
-    return {"clients": size, "seconds": [round(one, 4) for one in seconds]} | kept
+    return {"clients": size, "seconds": [round(duration, 4) for duration in seconds]} | kept
 
 
 def run_round(size: int, rounds: int, settings: dict[str, Any], folder: str) -> dict[str, Any]:
@@ -94,10 +94,10 @@ def run_round(size: int, rounds: int, settings: dict[str, Any], folder: str) -> 
 
 def run_alone(size: int, rounds: int, settings: dict[str, Any], folder: str) -> dict[str, Any]:
     """Run all rounds; give the peak of memory, children included, and the bytes on the disk."""
-    begun = time.perf_counter()
+    run_start = time.perf_counter()
     with TreePeak() as peak:
         run = start(size, rounds, settings, folder)
-        started = time.perf_counter() - begun
+        started = time.perf_counter() - run_start
         sizes = []
         for _ in range(WARM_UP + rounds):
             run.round()
@@ -119,9 +119,9 @@ def start(size: int, rounds: int, settings: dict[str, Any], folder: str) -> Meas
 
 def with_shards(experiment: pn.Experiment) -> tuple[Task, SimulatedPopulation]:
     """Assign each client samples of its own choice; clients may share some."""
-    task, made = build(pn.Experiment.of(experiment.model_dump(mode="json") | {"clients": 1, "evaluate": "all"}))
-    parts = shards(len(made.dataset.labels), experiment.clients)
-    return task, SimulatedPopulation(task, made.dataset, parts, made.networks, made.training)
+    task, population = build(pn.Experiment.of(experiment.model_dump(mode="json") | {"clients": 1, "evaluate": "all"}))
+    parts = shards(len(population.dataset.labels), experiment.clients)
+    return task, SimulatedPopulation(task, population.dataset, parts, population.networks, population.training)
 
 
 def shards(samples: int, clients: int) -> Parts:

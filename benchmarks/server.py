@@ -34,7 +34,7 @@ FEDTGP = "fedtgp"
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     clients: Sequence[int] = CLIENTS,
     classes: int = CLASSES,
     width: int = WIDTH,
@@ -44,7 +44,7 @@ def measure(
     """Time `aggregate` of each method on the same messages, in turns."""
     server = Server(2, 300, classes, width, None, None, lr=0.01, batch_size=32)
     with one_thread():
-        cases = [_case(count, server, epochs, repeats, tell) for count in clients]
+        cases = [_case(count, server, epochs, repeats, notify) for count in clients]
     return {"K": classes, "d": width, "epochs": epochs, "batch size": server.batch_size, "cases": cases}
 
 
@@ -52,42 +52,42 @@ def messages(clients: int, classes: int, width: int) -> list[Tensors]:
     """Make what clients say."""
     generator = torch.Generator().manual_seed(0)
     own = torch.rand(classes, width, generator=generator)
-    said = []
+    messages_sent = []
     for _ in range(clients):
-        held = int(torch.randint(min(FEWEST, classes), classes + 1, (), generator=generator))
-        order = torch.randperm(classes, generator=generator)[:held].sort().values
-        noise = 0.1 * torch.rand(held, width, generator=generator)
-        said.append({"classes": order, "prototypes": own[order] + noise})
-    return said
+        owned = int(torch.randint(min(FEWEST, classes), classes + 1, (), generator=generator))
+        order = torch.randperm(classes, generator=generator)[:owned].sort().values
+        noise = 0.1 * torch.rand(owned, width, generator=generator)
+        messages_sent.append({"classes": order, "prototypes": own[order] + noise})
+    return messages_sent
 
 
-def _case(clients: int, server: Server, epochs: int, repeats: int, tell: Callable[[str], None]) -> dict[str, Any]:
-    said = messages(clients, server.num_classes, server.feature_dim)
-    sent = sum(len(one["classes"]) for one in said)
+def _case(clients: int, server: Server, epochs: int, repeats: int, notify: Callable[[str], None]) -> dict[str, Any]:
+    replies = messages(clients, server.num_classes, server.feature_dim)
+    sent = sum(len(message["classes"]) for message in replies)
     afforded = max(1, min(epochs, AFFORDED // sent))
     rivals = RIVALS | {FEDTGP: FedTGP(server_epochs=afforded)}
-    tell(f"server: {clients} clients, {sent} prototypes")
-    seconds = _in_turns(rivals, server, said, repeats)
+    notify(f"server: {clients} clients, {sent} prototypes")
+    seconds = _in_turns(rivals, server, replies, repeats)
     part = {name: float(f"{value:.3g}") for name, value in seconds.items()}
     part[FEDTGP] = float(f"{seconds[FEDTGP] * epochs / afforded:.3g}")
     return {"clients": clients, "prototypes": sent, "seconds": part, "epochs measured": afforded}
 
 
-def _in_turns(rivals: dict[str, Algorithm], server: Server, said: list[Tensors], repeats: int) -> dict[str, float]:
+def _in_turns(rivals: dict[str, Algorithm], server: Server, replies: list[Tensors], repeats: int) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, algorithm in rivals.items():
             if not times[name] or times[name][0] <= LONG:
-                times[name].append(_time(algorithm, server, said))
+                times[name].append(_time(algorithm, server, replies))
     return {name: median(values) for name, values in times.items()}
 
 
-def _time(algorithm: Algorithm, server: Server, said: list[Tensors]) -> float:
+def _time(algorithm: Algorithm, server: Server, replies: list[Tensors]) -> float:
     with seeded(0, 0, 0):
         state = algorithm.init_server(server).state
-        begun = time.perf_counter()
-        algorithm.aggregate(server, state, iter(said))
-        return time.perf_counter() - begun
+        start = time.perf_counter()
+        algorithm.aggregate(server, state, iter(replies))
+        return time.perf_counter() - start
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
@@ -96,7 +96,7 @@ def table(result: dict[str, Any]) -> list[list[str]]:
     rows = [[*heads, "fedtgp against protonorm"]]
     for case in result["cases"]:
         seconds = case["seconds"]
-        whole, plain = seconds["protonorm, paper"], seconds["protonorm, no alignment"]
+        aligned, plain = seconds["protonorm, paper"], seconds["protonorm, no alignment"]
         part = case["epochs measured"] < result["epochs"]
         note = f" ({case['epochs measured']} of {result['epochs']} epochs measured)" if part else ""
         rows.append(
@@ -104,9 +104,9 @@ def table(result: dict[str, Any]) -> list[list[str]]:
                 f"{case['clients']:,}",
                 f"{case['prototypes']:,}",
                 *(_digits(seconds[name]) for name in RIVALS),
-                f"{100 * max(0.0, 1 - plain / whole):.0f} %",
+                f"{100 * max(0.0, 1 - plain / aligned):.0f} %",
                 f"{_digits(seconds[FEDTGP])}{note}",
-                f"{seconds[FEDTGP] / whole:,.0f}×",
+                f"{seconds[FEDTGP] / aligned:,.0f}×",
             ]
         )
     return rows

@@ -36,14 +36,14 @@ APART = ("timings.jsonl", "provenance.jsonl", "lock")  # files that may differ
 
 
 def measure(
-    tell: Callable[[str], None] = silent, turns: int = TURNS, words: list[str] = WORDS, ways: dict[str, Any] = WAYS
+    notify: Callable[[str], None] = silent, turns: int = TURNS, words: list[str] = WORDS, ways: dict[str, Any] = WAYS
 ) -> dict[str, Any]:
     """Time each way from the start of the command to its end, in turns."""
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     records: dict[str, str] = {}
     for turn in range(turns):
         for name, options in ways.items():
-            tell(f"sweep, turn {turn + 1} of {turns}: {name}")
+            notify(f"sweep, turn {turn + 1} of {turns}: {name}")
             with tempfile.TemporaryDirectory() as folder:
                 seconds[name].append(timed([*words, *options], Path(folder)))
                 records[name] = digest(Path(folder))

@@ -26,7 +26,7 @@ TRIALS, FRESH = 60, 3
 
 
 def measure(
-    tell: Callable[[str], None] = silent,
+    notify: Callable[[str], None] = silent,
     words: list[str] = WORDS,
     points: int = POINTS,
     fresh: int = FRESH,
@@ -34,23 +34,23 @@ def measure(
 ) -> dict[str, Any]:
     """Run the grid and the search, and compare what they choose."""
     with tempfile.TemporaryDirectory() as folder:
-        gammas = [float(f"{LOW * (HIGH / LOW) ** (place / (points - 1)):.4g}") for place in range(points)]
+        gammas = [float(f"{LOW * (HIGH / LOW) ** (position / (points - 1)):.4g}") for position in range(points)]
         listed = ",".join(f"{gamma:g}" for gamma in gammas)
         sweep = Sweep(read_grid(["protonorm", *words, f"algorithm.gamma={listed}"]), Path(folder))
         jobs = sweep.jobs()
-        tell(f"tune: a grid of {points} runs")
-        sweep.run(jobs, tell, count=how_many(len(jobs), None, engine, None), engine=engine)
+        notify(f"tune: a grid of {points} runs")
+        sweep.run(jobs, notify, count=how_many(len(jobs), None, engine, None), engine=engine)
         scores = scores_of(sweep)
         (best,) = winners(scores)
         search = Search(read_space(["protonorm", *words, f"gamma={LOW}..{HIGH}:log"]), Path(folder), engine)
         rounds = sum(job.rounds for job in jobs)
-        tell(f"tune: a search of {rounds // 2} rounds")
-        trials = search.run(TRIALS, budget=rounds // 2, tell=lambda one: tell(str(one)))
+        notify(f"tune: a search of {rounds // 2} rounds")
+        trials = search.run(TRIALS, budget=rounds // 2, notify=lambda trial: notify(str(trial)))
         searched = best_trial(trials)
         assert searched is not None
         assert searched.validation is not None
         assert best.validation is not None
-        tell(f"tune: both choices with {fresh} fresh seeds")
+        notify(f"tune: both choices with {fresh} fresh seeds")
         chosen = {
             "grid": {"algorithm.gamma": float(best.point.chosen["algorithm.gamma"])},
             "search": searched.values,

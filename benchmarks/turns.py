@@ -58,15 +58,15 @@ def _serve(pipe: Connection, work: Callable[..., dict[str, Any]], arguments: tup
     pipe.send("ready")
     while pipe.recv():
         forget_peak()
-        before, begun = memory("VmRSS"), time.perf_counter()
+        before, start = memory("VmRSS"), time.perf_counter()
         result = work(*arguments)
-        seconds, after = time.perf_counter() - begun, memory("VmHWM")
+        seconds, after = time.perf_counter() - start, memory("VmHWM")
         grown = None if before is None or after is None else after - before
         pipe.send(result | {"seconds": seconds, "megabytes": grown})
 
 
 def take_turns(
-    jobs: Mapping[str, Job], tell: Callable[[str], None], *, limit: float, repeats: int = REPEATS
+    jobs: Mapping[str, Job], notify: Callable[[str], None], *, limit: float, repeats: int = REPEATS
 ) -> dict[str, list[dict[str, Any]] | None]:
     """Do every job some times, in turns: what each time gave, or None where the first went over the limit."""
     rivals = {name: Rival(job) for name, job in jobs.items()}
@@ -74,7 +74,7 @@ def take_turns(
     for turn in range(repeats):
         for name, rival in list(rivals.items()):
             if turn == 0:
-                tell(name)
+                notify(name)
             answer = rival.ask(limit)
             if answer is None:
                 answers[name] = answers[name] or None

@@ -37,8 +37,8 @@ class PlainClient(NamedTuple):
 def make_clients(settings: dict[str, Any], ids: list[int]) -> tuple[list[PlainClient], dict[int, Tensor]]:
     """Make the clients, and some prototypes to train towards."""
     task, population = build(Experiment.of(settings | {"lowering": False}))
-    made = [make_client(population, id) for id in ids]
-    return made, {label: torch.randn(task.feature_dim) for label in range(task.num_classes)}
+    clients = [make_client(population, id) for id in ids]
+    return clients, {label: torch.randn(task.feature_dim) for label in range(task.num_classes)}
 
 
 def make_client(population: SimulatedPopulation, id: int) -> PlainClient:
@@ -54,56 +54,56 @@ def make_client(population: SimulatedPopulation, id: int) -> PlainClient:
     return PlainClient(model, optimiser, loader, DataLoader(train, SIZE), DataLoader(test, SIZE))
 
 
-def run_round(made: list[PlainClient], prototypes: dict[int, Tensor]) -> None:
+def run_round(clients: list[PlainClient], prototypes: dict[int, Tensor]) -> None:
     """Do what all clients do in a round."""
-    for one in made:
-        train(one, prototypes)
-        collect(one)
-    for one in made:
-        test(one, prototypes)
-    for one in made:
-        losses(one, prototypes)
+    for client in clients:
+        train(client, prototypes)
+        collect(client)
+    for client in clients:
+        test(client, prototypes)
+    for client in clients:
+        losses(client, prototypes)
 
 
-def train(one: PlainClient, prototypes: dict[int, Tensor]) -> None:
+def train(client: PlainClient, prototypes: dict[int, Tensor]) -> None:
     """Pass once over the training part, with gradients."""
-    one.model.train()
-    for x, y in one.train:
-        z = one.model.features(x)
-        loss = cross_entropy(one.model.head(z), y) + mse_loss(z, targets(z, y, prototypes))
-        one.optimiser.zero_grad()
+    client.model.train()
+    for x, y in client.train:
+        z = client.model.features(x)
+        loss = cross_entropy(client.model.head(z), y) + mse_loss(z, targets(z, y, prototypes))
+        client.optimiser.zero_grad()
         loss.backward()
-        one.optimiser.step()
+        client.optimiser.step()
 
 
 def targets(z: Tensor, y: Tensor, prototypes: dict[int, Tensor]) -> Tensor:
     """Find each sample's prototype."""
-    wanted = z.detach().clone()
+    target = z.detach().clone()
     for row, label in enumerate(y):
         if label.item() in prototypes:
-            wanted[row] = prototypes[int(label.item())]
-    return wanted
+            target[row] = prototypes[int(label.item())]
+    return target
 
 
 @torch.no_grad()
-def collect(one: PlainClient) -> dict[int, Tensor]:
+def collect(client: PlainClient) -> dict[int, Tensor]:
     """Pass over the training part for the prototypes."""
-    one.model.eval()
+    client.model.eval()
     by_label: dict[int, list[Tensor]] = defaultdict(list)
-    for x, y in one.swept:
-        z = one.model.features(x)
+    for x, y in client.swept:
+        z = client.model.features(x)
         for row, label in enumerate(y):
             by_label[int(label.item())].append(z[row])
     return {label: torch.stack(rows).mean(0) for label, rows in by_label.items()}
 
 
 @torch.no_grad()
-def test(one: PlainClient, prototypes: dict[int, Tensor]) -> float:
+def test(client: PlainClient, prototypes: dict[int, Tensor]) -> float:
     """Pass over the test part: the share of right answers by the nearest prototype."""
-    one.model.eval()
+    client.model.eval()
     right, total = 0, 0
-    for x, y in one.test:
-        z = one.model.features(x)
+    for x, y in client.test:
+        z = client.model.features(x)
         apart = torch.full((len(y), len(prototypes)), float("inf"))
         for label, prototype in prototypes.items():  # by class: kinder than sample by sample, as some do
             apart[:, label] = (z - prototype).square().mean(1)
@@ -113,12 +113,12 @@ def test(one: PlainClient, prototypes: dict[int, Tensor]) -> float:
 
 
 @torch.no_grad()
-def losses(one: PlainClient, prototypes: dict[int, Tensor]) -> float:
+def losses(client: PlainClient, prototypes: dict[int, Tensor]) -> float:
     """Pass over the training part again, to log its loss."""
-    one.model.eval()
+    client.model.eval()
     total = 0.0
-    for x, y in one.swept:
-        z = one.model.features(x)
-        loss = cross_entropy(one.model.head(z), y) + mse_loss(z, targets(z, y, prototypes))
+    for x, y in client.swept:
+        z = client.model.features(x)
+        loss = cross_entropy(client.model.head(z), y) + mse_loss(z, targets(z, y, prototypes))
         total += loss.item() * len(y)
     return total

@@ -126,8 +126,8 @@ def is_prepared(dataset: str) -> bool:
 def typical(checkout: Path, words: Sequence[str]) -> float:
     """Run an experiment with a checkout's code; give the median seconds of its rounds but the first."""
     with tempfile.TemporaryDirectory(prefix="protonorm-versions-") as folder:
-        way = ["--engine", "processes", "--workers", str(WORKERS), "--out", folder, "--json"]
-        with_code_of(checkout, ["-m", "protonorm", "run", *words, *way])
+        options = ["--engine", "processes", "--workers", str(WORKERS), "--out", folder, "--json"]
+        with_code_of(checkout, ["-m", "protonorm", "run", *words, *options])
         (path,) = Path(folder).glob("*/timings.jsonl")
         return median(round_seconds(path)[1:])
 

@@ -27,12 +27,14 @@ WAYS: dict[str, tuple[Any, int | None]] = {
 WARM_UP = 2  # rounds before the measured ones: the balance learns costs from them
 
 
-def measure(tell: Callable[[str], None] = silent, rounds_each: int = EXPERIMENT["rounds"]) -> dict[str, Any]:
+def measure(notify: Callable[[str], None] = silent, rounds_each: int = EXPERIMENT["rounds"]) -> dict[str, Any]:
     """Time the rounds of each way, in turns."""
-    tell(f"workers: {rounds_each} rounds each of {', '.join(WAYS)}")
+    notify(f"workers: {rounds_each} rounds each of {', '.join(WAYS)}")
     with tempfile.TemporaryDirectory() as root, one_thread():
         seconds: dict[str, list[float]] = {name: [] for name in WAYS}
-        runs = {name: MeasuredRun(EXPERIMENT, Path(root) / name.replace(" ", "-"), *way) for name, way in WAYS.items()}
+        runs = {
+            name: MeasuredRun(EXPERIMENT, Path(root) / name.replace(" ", "-"), *engine) for name, engine in WAYS.items()
+        }
         for _ in range(rounds_each):
             for name, run in runs.items():
                 seconds[name].append(run.round())

@@ -59,9 +59,9 @@ def _cells(column: Column, clients: int, alpha: float) -> list[Cell]:
     settings = COMMON | {"dataset": DATA[column.group], "models": BACKBONES[column.group], "clients": clients}
     settings |= {"partition": {"name": "dirichlet", "alpha": alpha}}
     return [
-        cell(row, column, settings | more | {"control": "solo" if row.endswith("alone") else "none"}, **given)
-        for methods, more in ((STATISTICS, {}), (TRAINED if clients == 20 else {}, TRAINING))
-        for row, given in methods.items()
+        cell(row, column, settings | extra | {"control": "solo" if row.endswith("alone") else "none"}, **method)
+        for methods, extra in ((STATISTICS, {}), (TRAINED if clients == 20 else {}, TRAINING))
+        for row, method in methods.items()
     ]
 
 
@@ -74,14 +74,14 @@ def tables(findings: Findings) -> Sequence[Table]:
     """Show the accuracies, and what was sent for them."""
     from .reproduction.accuracy import accuracy_tables
 
-    places = [column.place for column in findings.columns]
-    rows = [(row, [_megabytes(findings, row, place) for place in places]) for row in findings.rows]
+    columns = [column.place for column in findings.columns]
+    rows = [(row, [_megabytes(findings, row, column) for column in columns]) for row in findings.rows]
     titles = {"columns": [one.name for one in findings.columns], "groups": [one.group for one in findings.columns]}
     sent = Table("What was sent", "Algorithm", rows=rows, explanation=EXPLANATION, **titles)
     return [*accuracy_tables(findings), sent]
 
 
-def _megabytes(findings: Findings, row: str, place: str) -> TableEntry:
-    run = findings.run(row, place)
+def _megabytes(findings: Findings, row: str, column: str) -> TableEntry:
+    run = findings.run(row, column)
     sent = sum(record.bytes.up + record.bytes.down for record in run.rounds) if run and run.finished else None
     return TableEntry("" if sent is None else f"{sent / 1e6:,.1f}")

@@ -65,9 +65,9 @@ Classes = NDArray[np.int64]  # (n,)
 
 
 @contextmanager
-def paper_style(**more: Any) -> Iterator[None]:
+def paper_style(**options: Any) -> Iterator[None]:
     """Apply the style of a paper inside this context."""
-    with matplotlib.rc_context(STYLE | {"axes.prop_cycle": cycler(color=COLOURS)} | more):
+    with matplotlib.rc_context(STYLE | {"axes.prop_cycle": cycler(color=COLOURS)} | options):
         yield
 
 
@@ -99,11 +99,11 @@ def save(figure: Figure, path: Path, title: str, description: str, stamp: str = 
 
 
 def _panels(
-    count: int, across: int, width: float, height: float, more: float = 0.0, **shared: Any
+    count: int, across: int, width: float, height: float, extra: float = 0.0, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
     """Make a figure of `count` panels with `across` side by side, in rows of this height, and `more` below them."""
     down = -(-count // across)
-    figure = Figure(figsize=(width, height * down + more), layout="constrained")
+    figure = Figure(figsize=(width, height * down + extra), layout="constrained")
     grid = figure.subplots(down, across, squeeze=False, **shared).ravel().tolist()
     for axes in grid[count:]:
         axes.set_axis_off()
@@ -183,7 +183,11 @@ def _accuracy_panel(
 
 def _pooled(run: Run) -> dict[int, float]:
     """Return the pooled accuracy under the headline rule by round, in per cent."""
-    return {record.round: 100 * one.pooled for record in run.rounds if (one := record.rules.get(run.info.headline))}
+    return {
+        record.round: 100 * accuracy.pooled
+        for record in run.rounds
+        if (accuracy := record.rules.get(run.info.headline))
+    }
 
 
 def _accuracy(
@@ -231,8 +235,8 @@ def distance_curves(runs: Mapping[str, Run]) -> Figure:
 
 def normalised_margins(run: Run) -> Numbers | None:
     """Return the margins (K',) of the last round that has any, divided by the largest; None without prototypes."""
-    known = [margins[1] for record in run.rounds if (margins := run.margins(record))]
-    return np.asarray(known[-1] / known[-1].max()) if known and known[-1].any() else None
+    normalised = [margins[1] for record in run.rounds if (margins := run.margins(record))]
+    return np.asarray(normalised[-1] / normalised[-1].max()) if normalised and normalised[-1].any() else None
 
 
 def margin_panels(panels: Mapping[str, Mapping[str, Run]]) -> Figure:
@@ -275,9 +279,9 @@ def heat_maps(runs: Mapping[str, Run]) -> Figure:
 def _margin_bars(axes: Axes, margins: Mapping[str, Numbers]) -> None:
     width = 0.8 / max(len(margins), 1)
     for number, (name, values) in enumerate(margins.items()):
-        places = np.arange(len(values)) + (number - (len(margins) - 1) / 2) * width
+        positions = np.arange(len(values)) + (number - (len(margins) - 1) / 2) * width
         look: Any = {"color": LIGHT[number % SLOTS], "hatch": HATCHES[number // SLOTS % len(HATCHES)]}
-        axes.bar(places, values, width * 0.92, label=label_text(name, NAME), **look)
+        axes.bar(positions, values, width * 0.92, label=label_text(name, NAME), **look)
     axes.set_xticks(range(max(map(len, margins.values()), default=0)))
     axes.set_xlabel("class")
 
@@ -355,9 +359,9 @@ def _draw(axes: Axes, star: Star) -> None:
     axes.text(0.97, 0.03, f"±{reach:.2g}", transform=axes.transAxes, ha="right", va="bottom", fontsize=5, color="0.4")
 
 
-def _thinned(size: int, most: int) -> NDArray[np.int64]:
+def _thinned(size: int, limit: int) -> NDArray[np.int64]:
     """Return at most `most` of `size` positions, evenly spaced."""
-    return np.linspace(0, size - 1, min(most, size)).astype(np.int64)
+    return np.linspace(0, size - 1, min(limit, size)).astype(np.int64)
 
 
 def _reach(vectors: Vectors, percentile: float = 100) -> float:

@@ -30,8 +30,8 @@ def tables(findings: Findings) -> Sequence[Table]:
 
     rows = []
     for method, meaning, value, algorithm, setting in PRINTED:
-        ours = getattr(ALGORITHMS[algorithm].load()(), setting)
-        texts = (meaning, f"{value:g}", f"{ours:g}", f"{algorithm}.{setting}")
+        default = getattr(ALGORITHMS[algorithm].load()(), setting)
+        texts = (meaning, f"{value:g}", f"{default:g}", f"{algorithm}.{setting}")
         rows.append((method, [TableEntry(text) for text in texts]))
     columns = ["hyper-parameter", "printed", "our default", "setting"]
     return [Table(TITLE, "Method", columns, rows, explanation="Symbols are those of each method's own paper.")]

@@ -25,10 +25,10 @@ ALPHAS = (0.01, 0.1, 0.5, 1.0)
 def settings(dataset: str, alpha: float) -> Settings:
     """Assign the samples to the clients, and run no round."""
     # Ten classes cannot give twenty clients forty samples each at such an α; the authors' code asks for one.
-    few = {"least": 1} if alpha < 0.1 and dataset == "cifar10" else {}
+    fewest = {"least": 1} if alpha < 0.1 and dataset == "cifar10" else {}
     return practical(dataset, rounds=0) | {
         "algorithm": "local",
-        "partition": {"name": "dirichlet", "alpha": alpha, **few},
+        "partition": {"name": "dirichlet", "alpha": alpha, **fewest},
     }
 
 

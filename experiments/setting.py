@@ -42,9 +42,9 @@ COMMON: dict[str, Any] = {
 }
 
 
-def practical(dataset: str, alpha: float = 0.1, **more: Any) -> dict[str, Any]:
+def practical(dataset: str, alpha: float = 0.1, **extra: Any) -> dict[str, Any]:
     """Assign a data set to the clients in Dirichlet shares: the practical setting."""
-    return COMMON | {"dataset": dataset, "partition": {"name": "dirichlet", "alpha": alpha}} | more
+    return COMMON | {"dataset": dataset, "partition": {"name": "dirichlet", "alpha": alpha}} | extra
 
 
 def pathological(dataset: str) -> dict[str, Any]:

@@ -48,12 +48,12 @@ def _numbers(findings: Findings, row: str, column: str) -> list[str]:
         return ["not run yet"] * len(COLUMNS_OF_NUMBERS)
     rules = result.run.rounds[-1].rules
     accuracies = [
-        100 * held.pooled if (held := rules.get(rule)) else None
+        100 * accuracy.pooled if (accuracy := rules.get(rule)) else None
         for rule in ("nearest-global", "nearest-local", "logits")
     ]
     has_clients = exists(result.run.folder / SERVER)  # an archived record may be without
     degrees = [f"{angle:.0f}°" for angle in angles(server_star(result, ""))] if has_clients else ["-", "-"]
-    return degrees + ["-" if one is None else f"{one:.1f}" for one in accuracies]
+    return degrees + ["-" if number is None else f"{number:.1f}" for number in accuracies]
 
 
 def draw(findings: Findings) -> Mapping[str, Figure]:

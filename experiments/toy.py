@@ -71,7 +71,7 @@ def angles(star: Star) -> tuple[float, float]:
     turns = np.degrees(np.arctan2(star.rays[:, 1], star.rays[:, 0]))  # (K,)
     around = np.sort(turns)
     gaps = np.diff(np.append(around, around[0] + 360))
-    ray_of = {int(one): turn for one, turn in zip(star.ray_classes, turns, strict=True)}
+    ray_of = {int(label): turn for label, turn in zip(star.ray_classes, turns, strict=True)}
     own = np.degrees(np.arctan2(star.points[:, 1], star.points[:, 0]))  # (n,)
-    apart = np.abs((own - [ray_of[int(one)] for one in star.point_classes] + 180) % 360 - 180)
+    apart = np.abs((own - [ray_of[int(label)] for label in star.point_classes] + 180) % 360 - 180)
     return float(gaps.min()), float(np.median(apart))

@@ -49,9 +49,9 @@ def listen(page: str) -> dict[Block, str]:
 def written(text: str, heard: dict[Block, str]) -> str:
     """Replace the outputs in the text of a page, the last one first, so that line numbers stay true."""
     lines = text.splitlines(keepends=True)
-    for block, made in sorted(heard.items(), key=lambda pair: -pair[0].line):
+    for block, output in sorted(heard.items(), key=lambda pair: -pair[0].line):
         end = block.line + block.text.count("\n")  # lines count from 1, and the fence is one
-        lines[block.line : end] = outputs.refreshed(block.text, made).splitlines(keepends=True)
+        lines[block.line : end] = outputs.refreshed(block.text, output).splitlines(keepends=True)
     return "".join(lines)
 
 
@@ -65,16 +65,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare the outputs on the pages with what is printed now.")
     parser.add_argument("pages", nargs="*", help="such as README.md and docs/tutorial.md; all that have outputs")
     parser.add_argument("--write", action="store_true", help="put what is printed now on the pages")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     stale = 0
-    for page in given.pages or filter(has_outputs, pages()):
+    for page in arguments.pages or filter(has_outputs, pages()):
         heard = listen(page)
-        if given.write:
+        if arguments.write:
             path = ROOT / page
             path.write_text(written(path.read_text(encoding="utf-8"), heard), encoding="utf-8")
             continue
-        for block, made in heard.items():
-            if difference := outputs.differences(block.text, made):
+        for block, output in heard.items():
+            if difference := outputs.differences(block.text, output):
                 stale += 1
                 print(f"{block.place}\n{difference}\n")
     return 1 if stale else 0

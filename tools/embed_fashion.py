@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from protonorm.data.builtin import CLASSES, EACH, FILE, SHA256, SIDE
+from protonorm.data.builtin import CLASSES, FILE, IMAGES_PER_CLASS, SHA256, SIDE
 
 USUAL = Path("/usr/share/datasets/fashion-mnist")
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "protonorm" / "data"
@@ -33,7 +33,7 @@ def choose(folder: Path) -> NDArray[np.uint8]:
     """Take the first pictures of each class, class after class: (6000, 28, 28)."""
     pictures = read(folder / "train-images-idx3-ubyte.gz", 16).reshape(-1, SIDE, SIDE)
     labels = read(folder / "train-labels-idx1-ubyte.gz", 8)
-    first = np.concatenate([np.flatnonzero(labels == k)[:EACH] for k in range(len(CLASSES))])
+    first = np.concatenate([np.flatnonzero(labels == k)[:IMAGES_PER_CLASS] for k in range(len(CLASSES))])
     chosen: NDArray[np.uint8] = pictures[first]
     return chosen
 

@@ -23,11 +23,11 @@ REPEATS = 10
 
 def timed(*words: str) -> tuple[float, float]:
     """Run a command that must go well; give its seconds by the clock and those it computed, on all cores."""
-    begun, before = time.perf_counter(), os.times()
+    start, before = time.perf_counter(), os.times()
     subprocess.run(words, check=True, stdout=subprocess.DEVNULL, env=dict(os.environ, PYTHONPATH=""), cwd="/")
     after = os.times()
     computed = after.children_user + after.children_system - before.children_user - before.children_system
-    return time.perf_counter() - begun, computed
+    return time.perf_counter() - start, computed
 
 
 def size(folder: Path) -> int:
@@ -45,8 +45,8 @@ def main() -> None:
         empty = size(folder)
         torch, _ = timed(pip, *QUIET, "torch", "torchvision")
         with_torch = size(folder)
-        rest, _ = timed(pip, *QUIET, str(wheel))
-        whole = size(folder)
+        remaining, _ = timed(pip, *QUIET, str(wheel))
+        total = size(folder)
         starts = {}
         for option in ("--help", "--version"):
             timed(program, option)
@@ -58,13 +58,13 @@ def main() -> None:
         "the wheel": f"{wheel.stat().st_size / 1e6:.1f} MB",
         "the package, installed": f"{own / 1e6:.1f} MB",
         "torch and torchvision, and what they need": f"{(with_torch - empty) / 1e6:,.0f} MB, {torch:.0f} s",
-        "the package, and what else it needs": f"{(whole - with_torch) / 1e6:,.0f} MB, {rest:.0f} s",
-        "the whole environment": f"{whole / 1e6:,.0f} MB, {torch + rest:.0f} s",
+        "the package, and what else it needs": f"{(total - with_torch) / 1e6:,.0f} MB, {remaining:.0f} s",
+        "the whole environment": f"{total / 1e6:,.0f} MB, {torch + remaining:.0f} s",
         "`protonorm --help`": starts["--help"],
         "`protonorm --version`": starts["--version"],
     }
     print("| what | measured |\n|---|---|")
-    print("\n".join(f"| {what} | {number} |" for what, number in rows.items()))
+    print("\n".join(f"| {measure} | {number} |" for measure, number in rows.items()))
     machine = f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}"
     print(f"\n{machine}; load {os.getloadavg()[0]:.1f}")
 

@@ -28,13 +28,15 @@ PAPER_ROUNDS = 300
 
 def reproduced(command: str, records: Path) -> str:
     """Write the tables of a command in Markdown, what is missing in them, and with --check its verdicts."""
-    given = _options(command)
+    options = _options(command)
     parts: list[str] = []
-    for findings in _findings(given, records):
+    for findings in _findings(options, records):
         parts += [_plain(table) for table in make_tables(findings)]
         parts += _listed("What is missing", map(markdown_text, remarks(findings)))
-        if given["check"]:
-            judged = (f"*{WORDS[one.passed].lower()}*: {markdown_text(one.sentence)}" for one in check(findings))
+        if options["check"]:
+            judged = (
+                f"*{WORDS[verdict.passed].lower()}*: {markdown_text(verdict.sentence)}" for verdict in check(findings)
+            )
             parts += _listed("What `--check` says", judged)
         parts.append(_made(findings, records.name))
     return "\n".join(parts)
@@ -61,8 +63,8 @@ def _options(command: str) -> dict[str, Any]:
     return dict(context.params)
 
 
-def _findings(given: Mapping[str, Any], records: Path) -> Iterator[Findings]:
-    names, profile, protocol, only, seeds, rounds = (given[name] for name in OPTIONS)
+def _findings(options: Mapping[str, Any], records: Path) -> Iterator[Findings]:
+    names, profile, protocol, only, seeds, rounds = (options[name] for name in OPTIONS)
     task = reproduction(list(names), profile, protocol, records, None, list(only or []), seeds, rounds, "")
     return map(_whatever_is_here, map(task.findings, task.studies))
 
@@ -76,33 +78,36 @@ def _glance(findings: Findings, printed: Mapping[tuple[str, str], Any]) -> Itera
     title = study.title.partition(":")[0]  # of the paper's table; others stand beside one
     for column in findings.columns:
         for row in (*findings.rows, *study.beside):
-            ours, theirs = by_cell.get((row, column.place), Value()), printed.get((row.split(", λ")[0], column.place))
-            if ours.mean is None or not (study.paper or (theirs and row.partition(", λ = ")[2].isdigit())):
+            value, paper_value = (
+                by_cell.get((row, column.place), Value()),
+                printed.get((row.split(", λ")[0], column.place)),
+            )
+            if value.mean is None or not (study.paper or (paper_value and row.partition(", λ = ")[2].isdigit())):
                 continue
-            best, experiment = float(ours.best or ours.mean), findings.at(row, column.place)[0].experiment
+            best, experiment = float(value.best or value.mean), findings.at(row, column.place)[0].experiment
             size = f"{findings.profile.name}, {experiment.rounds} rounds"
             lam = getattr(experiment.algorithm, "lam", None)
-            about = (f"{title.removeprefix('Beside ')}, {column.place}", size, row.split(", λ")[0])
-            numbers = ("" if lam is None else f"{lam:g}", ours.text if ours.best else "–", f"{best:.2f}")
-            if theirs is None or theirs.mean is None:
-                yield (*about, *numbers, "not printed", "", "")
+            labels = (f"{title.removeprefix('Beside ')}, {column.place}", size, row.split(", λ")[0])
+            numbers = ("" if lam is None else f"{lam:g}", value.text if value.best else "–", f"{best:.2f}")
+            if paper_value is None or paper_value.mean is None:
+                yield (*labels, *numbers, "not printed", "", "")
             else:
-                gap = best - theirs.mean
-                whole = findings.profile.name == "paper" and experiment.rounds >= PAPER_ROUNDS
+                gap = best - paper_value.mean
+                full_size = findings.profile.name == "paper" and experiment.rounds >= PAPER_ROUNDS
                 near = findings.profile.name == "paper" and abs(gap) <= NEAR
-                verdict = "agrees" if near else "differs" if whole else UNSAID
-                yield (*about, *numbers, str(theirs), f"{gap:+.2f}".replace("-", "−"), verdict)
+                verdict = "agrees" if near else "differs" if full_size else UNSAID
+                yield (*labels, *numbers, str(paper_value), f"{gap:+.2f}".replace("-", "−"), verdict)
 
 
 def _whatever_is_here(findings: Findings) -> Findings:
     """Leave out which data this machine lacks: the page is about what was run."""
-    return replace(findings, outcomes=[replace(one, missing="") for one in findings.outcomes])
+    return replace(findings, outcomes=[replace(outcome, missing="") for outcome in findings.outcomes])
 
 
 def _plain(table: Table) -> str:
     """Write a table without heading and explanation, for the page has its own."""
-    title, rest = markdown(table._replace(explanation="")).split("\n", 1)
-    return f"**{title.lstrip('# ')}**\n{rest}"
+    title, body = markdown(table._replace(explanation="")).split("\n", 1)
+    return f"**{title.lstrip('# ')}**\n{body}"
 
 
 def _listed(title: str, sentences: Iterable[str]) -> list[str]:
@@ -112,8 +117,7 @@ def _listed(title: str, sentences: Iterable[str]) -> list[str]:
 
 def _made(findings: Findings, folder: str) -> str:
     """Describe how many runs a table is made from, and by which versions."""
-    runs = {one.key: one.run for one in findings.outcomes if one.run}
-    made = ", ".join(sorted({run.info.versions["protonorm"] for run in runs.values()}))
-    return (
-        f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}, made with protonorm {made}; records: `results/{folder}`.\n"
-    )
+    runs = {outcome.key: outcome.run for outcome in findings.outcomes if outcome.run}
+    versions = ", ".join(sorted({run.info.versions["protonorm"] for run in runs.values()}))
+    count = f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}"
+    return f"{count}, made with protonorm {versions}; records: `results/{folder}`.\n"

@@ -98,7 +98,7 @@ def several(folder: Path) -> list[Path]:
 
 def table(folder: Path, chosen: Sequence[Path] | None = None) -> str:
     """Write the comparison of all runs in a folder, or of some, and with which versions they were made."""
-    runs = [read_whole(one) for one in (find_runs(folder) if chosen is None else chosen)]
+    runs = [read_whole(folder_of_run) for folder_of_run in (find_runs(folder) if chosen is None else chosen)]
     groups: dict[str, list[Run]] = {}
     for run in sorted(runs, key=lambda run: run.info.experiment.seed):
         groups.setdefault(label(run), []).append(run)
@@ -107,19 +107,19 @@ def table(folder: Path, chosen: Sequence[Path] | None = None) -> str:
     lines = [
         HEAD,
         ["---"] * len(HEAD),
-        *(_line(row, [one for one in table_rows if one.method == row.method]) for row in heads),
+        *(_line(row, [candidate for candidate in table_rows if candidate.method == row.method]) for row in heads),
     ]
-    made = ", ".join(sorted({run.info.versions["protonorm"] for run in runs}))
+    versions = ", ".join(sorted({run.info.versions["protonorm"] for run in runs}))
     seeds = sorted({run.info.experiment.seed for run in runs})
-    note = f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, made with protonorm {made}; records: "
+    note = f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, made with protonorm {versions}; records: "
     note += f"`results/{folder.name}`."
     return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", note]) + "\n"
 
 
 def label(run: Run) -> str:
     """Name a run's method as `compare` takes it."""
-    given = run.info.changed.items()
-    fields = {name.removeprefix("algorithm."): value for name, value in given if name.startswith("algorithm.")}
+    changed = run.info.changed.items()
+    fields = {name.removeprefix("algorithm."): value for name, value in changed if name.startswith("algorithm.")}
     settings = ",".join(f"{name}={_short(value)}" for name, value in fields.items() if name not in HIDDEN)
     return run.info.experiment.algorithm.name + (f":{settings}" if settings else "")
 
@@ -135,17 +135,17 @@ def _rank(row: Row) -> tuple[int, float]:
     )
 
 
-def _line(row: Row, others: Sequence[Row]) -> list[str]:
+def _line(row: Row, rule_rows: Sequence[Row]) -> list[str]:
     cell, bold = row.cells["accuracy"], "**" if row.stands_out else ""
     accuracy = f"{bold}{cell}{bold}" if cell else "–"
     if row.is_majority:
         return [markdown_text(row.method), "", accuracy, "", "", "", ""]
-    return [f"`{row.method}`", row.rule, accuracy, ", ".join(_beside(others)), *gain_cells(row.local)]
+    return [f"`{row.method}`", row.rule, accuracy, ", ".join(_beside(rule_rows)), *gain_cells(row.local)]
 
 
-def _beside(others: Sequence[Row]) -> Iterator[str]:
+def _beside(rule_rows: Sequence[Row]) -> Iterator[str]:
     """Write the accuracies of a method under its other rules."""
-    for row in others:
+    for row in rule_rows:
         if not row.headline and not row.is_majority and (cell := row.cells["accuracy"]):
             yield f"{row.rule} {cell.short}"
 

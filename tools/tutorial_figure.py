@@ -37,22 +37,22 @@ TITLES = {"local": "alone", "protonorm": "with ProtoNorm"}
 
 def recognised(results: list[pn.Result]) -> list[float]:
     """Return the share of right answers, in per cent, for each bin, over all clients, classes and seeds."""
-    held = np.concatenate([result.run.population.train.ravel() for result in results])  # (seeds · M · K,)
+    owned = np.concatenate([result.run.population.train.ravel() for result in results])  # (seeds · M · K,)
     counts = [result.confusion(client) for result in results for client in range(SETTINGS["clients"])]
-    right = np.concatenate([np.diag(one) for one in counts])
-    tested = np.concatenate([one.sum(1) for one in counts])
-    inside = [(held >= low) & (held <= high) for low, high in BINS.values()]
-    return [100 * right[one].sum() / tested[one].sum() for one in inside]
+    right = np.concatenate([np.diag(matrix) for matrix in counts])
+    tested = np.concatenate([matrix.sum(1) for matrix in counts])
+    inside = [(owned >= low) & (owned <= high) for low, high in BINS.values()]
+    return [100 * right[mask].sum() / tested[mask].sum() for mask in inside]
 
 
 def draw_features(axes: Axes, result: pn.Result) -> None:
     """Draw one client's test points as its network sees them, and the targets that it was sent."""
     client, part = result.clients[CLIENT], result.population.parts[CLIENT].test
-    data, held = result.population.dataset, result.run.population.train[CLIENT]
+    data, owned = result.population.dataset, result.run.population.train[CLIENT]
     features, labels = client.features(data.inputs[part]), data.labels[part]
     for label in np.unique(labels):
         points = features[labels == label]  # (n, 2)
-        axes.plot(*points.T, ".", color=f"C{label}", ms=5, label=f"{data.classes[label]}, {held[label]} samples")
+        axes.plot(*points.T, ".", color=f"C{label}", ms=5, label=f"{data.classes[label]}, {owned[label]} samples")
     if "prototypes" in client.message:
         targets = result.experiment.algorithm.adapted("spiral", ()).gamma * client.message["prototypes"].numpy()
         colours = [f"C{label}" for label in range(len(targets))]

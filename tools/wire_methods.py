@@ -51,14 +51,14 @@ def methods() -> str:
 
 def method(name: str) -> str:
     """Describe one method."""
-    usual = says(name)
-    sections = [f"### {name}", message_table(usual)]
+    default = says(name)
+    sections = [f"### {name}", message_table(default)]
     for setting, value in choices(name):
         other = says(name, **{setting: value})
-        if other != usual:
+        if other != default:
             sections.append(f"With `{setting}` = `{json_of(value)}`:")
-            sections.append(message_table([row for row in other if row not in usual] or other))
-    return "\n\n".join(one.strip() for one in sections)
+            sections.append(message_table([row for row in other if row not in default] or other))
+    return "\n\n".join(section.strip() for section in sections)
 
 
 def message_table(rows: Sequence[Sequence[str]]) -> str:
@@ -81,7 +81,7 @@ def choices(name: str) -> list[tuple[str, Any]]:
     kind = type(build("algorithm", name))
     choices = []
     for setting, hint in get_type_hints(kind).items():
-        if setting in {one.name for one in fields(kind)}:
+        if setting in {item.name for item in fields(kind)}:
             values = [True, False] if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
             choices += [(setting, value) for value in values]
     return choices
@@ -99,11 +99,11 @@ def gathered(slots: tuple[Slot, ...]) -> list[Slot]:
 
 def _network(name: str, slots: Sequence[Slot]) -> Slot:
     """Describe the tensors of a network as one, with the number of them."""
-    names = [one for slot in slots for one in slot[0]]
-    start = f"{name}.features" if all(one.startswith(f"{name}.features.") for one in names) else name
-    whole: Form = {f"{start}.*": Field((f"{len(names)} tensors, those of the shared network",))}
-    others = [form for slot in slots for form in slot[1:]]
-    return (whole, {}) if {} in others else (whole, {"factors": Field(())}) if others else (whole,)
+    names = [name for slot in slots for name in slot[0]]
+    start = f"{name}.features" if all(item.startswith(f"{name}.features.") for item in names) else name
+    network: Form = {f"{start}.*": Field((f"{len(names)} tensors, those of the shared network",))}
+    further = [form for slot in slots for form in slot[1:]]
+    return (network, {}) if {} in further else (network, {"factors": Field(())}) if further else (network,)
 
 
 def described(slot: Slot, bounds: Mapping[str, int]) -> list[list[str]]:
@@ -114,11 +114,11 @@ def described(slot: Slot, bounds: Mapping[str, int]) -> list[list[str]]:
     elif len(slot) > 1:
         other = "or in factors, see below"
     lines = []
-    for name, one in slot[0].items():
-        shape = str(one.shape[0]) if name.endswith("*") else _shape(one.shape)
-        holds = "; ".join(filter(None, [_bounds(one), _symbols(one.shape, bounds), other]))
+    for name, field in slot[0].items():
+        shape = str(field.shape[0]) if name.endswith("*") else _shape(field.shape)
+        holds = "; ".join(filter(None, [_bounds(field), _symbols(field.shape, bounds), other]))
         name = name.replace(FrozenNetwork(TRUNK.partition(":")[2]).digest[:12], "T")
-        lines.append([f"`{name}`", str(one.dtype).removeprefix("torch."), shape, holds])
+        lines.append([f"`{name}`", str(field.dtype).removeprefix("torch."), shape, holds])
     return lines
 
 
@@ -126,12 +126,12 @@ def _shape(shape: tuple[Size, ...]) -> str:
     return f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
 
 
-def _bounds(one: Field) -> str:
+def _bounds(field: Field) -> str:
     limits = []
-    if one.least is not None:
-        last = one.below - 1 if isinstance(one.below, int) else f"{one.below} − 1"
-        limits.append(f"{one.least} to {last}" if one.below is not None else f"from {one.least}")
-    limits += ["no two alike"] * one.distinct + ["not all 0"] * one.some + ["0 to 1"] * one.share
+    if field.least is not None:
+        last = field.below - 1 if isinstance(field.below, int) else f"{field.below} − 1"
+        limits.append(f"{field.least} to {last}" if field.below is not None else f"from {field.least}")
+    limits += ["no two alike"] * field.distinct + ["not all 0"] * field.some + ["0 to 1"] * field.share
     return ", ".join(limits)
 
 
@@ -143,9 +143,9 @@ def _symbols(shape: tuple[Size, ...], bounds: Mapping[str, int]) -> str:
 def network() -> str:
     """List the tensors of the example's shared network."""
     height, width, channels = SHAPE
-    made = Recipe(NETWORK, (channels, height, width), WIDTH, CLASSES, lowered=False)()
+    model = Recipe(NETWORK, (channels, height, width), WIDTH, CLASSES, lowered=False)()
     rows = [
-        [f"`{name}`", "float32", _shape(tuple(value.shape))] for name, value in floats(snapshot("model", made)).items()
+        [f"`{name}`", "float32", _shape(tuple(value.shape))] for name, value in floats(snapshot("model", model)).items()
     ]
     return table(["tensor", "type", "shape"], rows)
 

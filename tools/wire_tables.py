@@ -92,9 +92,9 @@ def _kind(member: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
     if "const" in member:
         return f"`{json_of(member['const'])}`"
     if "enum" in member:
-        return ", ".join(f"`{json_of(one)}`" for one in member["enum"])
+        return ", ".join(f"`{json_of(value)}`" for value in member["enum"])
     if "anyOf" in member:
-        return " or ".join(_kind(one, schema) for one in member["anyOf"])
+        return " or ".join(_kind(option, schema) for option in member["anyOf"])
     kind = {
         "integer": "whole number",
         "number": "number",
@@ -120,12 +120,12 @@ def _kind(member: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 def limits() -> str:
     """List what may not be exceeded."""
     rows = [
-        ["JSON header", f"{frames.LARGEST_HEADER:,} bytes"],
-        ["tensors of a message, all together", f"what its schema allows, and at most {frames.LARGEST_BODY:,} bytes"],
-        ["index of the tensors", f"{frames.LARGEST_INDEX:,} bytes"],
-        ["tensors of a message", f"{frames.MOST_TENSORS:,}"],
-        ["axes of a tensor", str(frames.MOST_AXES)],
-        ["name of a tensor", f"{frames.LONGEST_NAME} characters"],
+        ["JSON header", f"{frames.MAX_HEADER:,} bytes"],
+        ["tensors of a message, all together", f"what its schema allows, and at most {frames.MAX_BODY:,} bytes"],
+        ["index of the tensors", f"{frames.MAX_INDEX:,} bytes"],
+        ["tensors of a message", f"{frames.MAX_TENSORS:,}"],
+        ["axes of a tensor", str(frames.MAX_AXES)],
+        ["name of a tensor", f"{frames.MAX_NAME_LENGTH} characters"],
         ["room for names and shapes in the bound by schema", f"{messages.PER_TENSOR} bytes a tensor, and once more"],
         ["numbers of a reply", f"finite, and the root mean square of each tensor at most {guard.LARGEST_SCALE:,.0f}"],
         ["an agreement", f"{LARGEST_FILE:,} bytes"],

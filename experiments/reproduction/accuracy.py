@@ -40,23 +40,25 @@ def _main(findings: Findings) -> Table:
     return _table(findings, study.title, study.corner, rows, sentences)
 
 
-def _entry(findings: Findings, ours: Value, place: Place, bold: bool) -> TableEntry:
+def _entry(findings: Findings, value: Value, place: Place, bold: bool) -> TableEntry:
     below, printed = "", findings.study.paper.get(place)
     if findings.profile.is_result and printed is not None:
         below = str(printed)
-        if ours.mean is not None and printed.mean is not None:
-            below += f" ({ours.mean - printed.mean:+.2f})".replace("-", "−")
-    return TableEntry(ours.text, below, bold, ours.best)
+        if value.mean is not None and printed.mean is not None:
+            below += f" ({value.mean - printed.mean:+.2f})".replace("-", "−")
+    return TableEntry(value.text, below, bold, value.best)
 
 
 def _others(findings: Findings) -> Table:
     study, rows, rules = findings.study, [], dict[str, None]()
     for row in (*findings.rows, *study.beside):
-        info = next((one.run.info for one in findings.outcomes if one.cell.row == row and one.run), None)
+        info = next(
+            (outcome.run.info for outcome in findings.outcomes if outcome.cell.row == row and outcome.run), None
+        )
         # all but the headline, which the first table has; of a row beside the table, the headline alone
         for rule in [rule for rule in info.rules if (rule == info.headline) == (row in study.beside)] if info else ():
             numbers = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
-            entries = [TableEntry(ours.text, best=ours.best) for ours in numbers]
+            entries = [TableEntry(value.text, best=value.best) for value in numbers]
             rows.append((row if row in study.beside else f"{row}, {rule}", entries))
             rules[f"{rule} ({RULES[rule]})" if rule in RULES else rule] = None
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
@@ -83,18 +85,18 @@ def _places(findings: Findings, row: str) -> list[Place]:
 def _how_chosen(findings: Findings) -> str:
     """Describe the round of the accuracies; cells whose round was chosen otherwise than by the protocol are named."""
     cells = [
-        (one.run.chosen.by, f"{one.where} (seed {one.seed})")
-        for one in finished_runs(findings.outcomes)
-        if one.run and one.run.chosen
+        (outcome.run.chosen.by, f"{outcome.where} (seed {outcome.seed})")
+        for outcome in finished_runs(findings.outcomes)
+        if outcome.run and outcome.run.chosen
     ]
-    others = {by: names for by, names in grouped(cells).items() if by != findings.protocol.by}
-    deviating = [f"but of {'; '.join(names)} {CHOSEN[by]}" for by, names in others.items()]
+    exceptions = {by: names for by, names in grouped(cells).items() if by != findings.protocol.by}
+    deviating = [f"but of {'; '.join(names)} {CHOSEN[by]}" for by, names in exceptions.items()]
     return ", ".join([CHOSEN[findings.protocol.by], *deviating])
 
 
 def _judged_by(findings: Findings) -> str:
     """Describe the rule of each row; in a column with several rules, a lead may come from the rule."""
-    headlines = {one.cell.row: one.experiment.algorithm.headline for one in findings.outcomes}
+    headlines = {outcome.cell.row: outcome.experiment.algorithm.headline for outcome in findings.outcomes}
     rules = grouped((headlines[row], row) for row in findings.rows)
     return f"Judged by {'; '.join(f'{RULES.get(rule, rule)}: {listed(rows)}' for rule, rows in rules.items())}."
 
@@ -118,7 +120,7 @@ class Leader(NamedTuple):
 def leaders(findings: Findings, numbers: Mapping[Place, Value]) -> list[Leader]:
     """Find the highest of our numbers along each column, or along each row, where there are several."""
     axis = 1 if findings.study.best == "column" else 0
-    means = {place: ours.mean for place, ours in numbers.items() if ours.mean is not None}
+    means = {place: value.mean for place, value in numbers.items() if value.mean is not None}
     lines = grouped((place[axis], place) for place in means if place[0] in findings.study.rows)
     highest = []
     for line, places in lines.items():
@@ -136,14 +138,18 @@ def about_bold(findings: Findings, highest: Sequence[Leader]) -> str:
     reasons = {why for leader in highest for why in leader.alike.values()}
     if reasons == {"one seed has no interval"} and all(leader.alike for leader in highest):
         return ONE_SEED
-    alike = [f"{one.line}: {one.name}, not distinguishable from {_rivals(one.alike)}" for one in highest if one.alike]
+    alike = [
+        f"{leader.line}: {leader.name}, not distinguishable from {_rivals(leader.alike)}"
+        for leader in highest
+        if leader.alike
+    ]
     hint = f"; with fewer than {FEW} seeds a hint" if len(findings.seeds) < FEW else ""
     not_bold = f" The highest, but not bold: {'; '.join(alike)}." if alike else ""
     return f"Bold: the highest of its {findings.study.best}, distinguishable from all others there{hint}.{not_bold}"
 
 
-def _rivals(alike: Mapping[str, str]) -> str:
-    by_reason = grouped((why, name) for name, why in alike.items())
+def _rivals(rivals: Mapping[str, str]) -> str:
+    by_reason = grouped((why, name) for name, why in rivals.items())
     return " and ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
 
 
@@ -180,24 +186,24 @@ def _near(findings: Findings, numbers: Mapping[Place, Value]) -> Iterator[Verdic
     Outside the tolerance it is undecided if the interval over seeds overlaps the tolerance.
     """
     tolerance = findings.study.tolerance.get(findings.profile.name)
-    for place, ours in numbers.items():
+    for place, value in numbers.items():
         printed = findings.study.paper.get(place)
         if tolerance is None or printed is None or printed.mean is None:
             continue
         where = f"{findings.study.name}, {place[0]}, {place[1]}"
-        if ours.mean is None:
-            if ours.note:
-                yield Verdict(False, f"{where}: {ours.note}, printed {printed}.")
+        if value.mean is None:
+            if value.note:
+                yield Verdict(False, f"{where}: {value.note}, printed {printed}.")
             continue
-        best = f", best* {ours.best}" if ours.best else ""
-        about = f"{where}: {ours.text}{best}, printed {printed}, tolerance {tolerance:g}"
-        low, high = ours.interval or (ours.mean, ours.mean)
-        if abs(ours.mean - printed.mean) <= tolerance:
-            yield Verdict(True, f"{about}.")
-        elif ours.interval and low <= printed.mean + tolerance and high >= printed.mean - tolerance:
-            yield Verdict(None, f"{about}; its 95 % interval, {low:.2f} to {high:.2f}, reaches into it.")
+        best = f", best* {value.best}" if value.best else ""
+        statement = f"{where}: {value.text}{best}, printed {printed}, tolerance {tolerance:g}"
+        low, high = value.interval or (value.mean, value.mean)
+        if abs(value.mean - printed.mean) <= tolerance:
+            yield Verdict(True, f"{statement}.")
+        elif value.interval and low <= printed.mean + tolerance and high >= printed.mean - tolerance:
+            yield Verdict(None, f"{statement}; its 95 % interval, {low:.2f} to {high:.2f}, reaches into it.")
         else:
-            yield Verdict(False, f"{about}." if ours.interval else f"{about}; one seed has no interval.")
+            yield Verdict(False, f"{statement}." if value.interval else f"{statement}; one seed has no interval.")
 
 
 def _leading(findings: Findings, numbers: Mapping[Place, Value]) -> Iterator[Verdict]:
@@ -212,20 +218,22 @@ def _leading(findings: Findings, numbers: Mapping[Place, Value]) -> Iterator[Ver
         if leads in means and len(means) > 1:
             best = max(means, key=means.__getitem__)
             behind = f"{means[best] - means[leads]:.2f} points behind the best ({best})"
-            about = f"{study.name}, {column.place}: {leads} is {'the highest' if best == leads else behind}"
-            yield _lead({row: findings.finished(*places[row]) for row in means}, leads, slack, about)
+            statement = f"{study.name}, {column.place}: {leads} is {'the highest' if best == leads else behind}"
+            yield _lead({row: findings.finished(*places[row]) for row in means}, leads, slack, statement)
 
 
-def _lead(groups: Mapping[str, list[Run]], leads: str, slack: float, about: str) -> Verdict:
+def _lead(groups: Mapping[str, list[Run]], leads: str, slack: float, statement: str) -> Verdict:
     """Judge whether a row is behind another by more than the slack, in points, beyond noise."""
     margin, own = slack / 100, groups[leads]
-    others = [row for row in groups if row != leads]
-    ahead = [row for row in others if not not_distinguishable(row, {row: groups[row], leads: own}, margin)]
+    rivals = [row for row in groups if row != leads]
+    ahead = [row for row in rivals if not not_distinguishable(row, {row: groups[row], leads: own}, margin)]
     if ahead:
-        return Verdict(False, f"{about}, and more than the {slack:g} allowed behind {', '.join(ahead)}.", leads=True)
+        return Verdict(
+            False, f"{statement}, and more than the {slack:g} allowed behind {', '.join(ahead)}.", leads=True
+        )
     # better than a negative margin: not further behind than the slack
     if unclear := not_distinguishable(leads, groups, -margin):
         reasons = "; ".join(f"{row}: {why}" for row, why in unclear.items())
-        undecided = f"{about}; whether it may be more than the {slack:g} allowed behind is open ({reasons})."
+        undecided = f"{statement}; whether it may be more than the {slack:g} allowed behind is open ({reasons})."
         return Verdict(None, undecided, leads=True)
-    return Verdict(True, f"{about}, and at most the {slack:g} allowed behind anybody.", leads=True)
+    return Verdict(True, f"{statement}, and at most the {slack:g} allowed behind anybody.", leads=True)

@@ -160,67 +160,69 @@ def find_studies(words: Sequence[str]) -> list[Study]:
 
     Raises a ValueError for files whose outputs would overwrite each other or those of the paper.
     """
-    known, wanted, stems = study_names(), dict[str | Path, str](), dict[str, str]()
-    for name in (name for word in words for name in (known if word == "all" else [word])):
-        wanted.setdefault(Path(name).resolve() if name.endswith(".py") else name, name)
-    if not wanted:
-        raise ValueError(f"There is no table or figure to reproduce; known: {', '.join([*known, 'all'])}.")
-    for word in (word for word in wanted.values() if word.endswith(".py")):
+    existing, requested, stems = study_names(), dict[str | Path, str](), dict[str, str]()
+    for name in (name for word in words for name in (existing if word == "all" else [word])):
+        requested.setdefault(Path(name).resolve() if name.endswith(".py") else name, name)
+    if not requested:
+        raise ValueError(f"There is no table or figure to reproduce; known: {', '.join([*existing, 'all'])}.")
+    for word in (word for word in requested.values() if word.endswith(".py")):
         stem = Path(word).stem
-        if stem in known:
+        if stem in existing:
             raise ValueError(f"Rename {word}: {stem!r} is a table or figure of the paper.")
         if (twin := stems.setdefault(stem.lower(), word)) != word:
             raise ValueError(
                 f"What is written is named after its file, and {twin} and {word} both are named {stem!r}; rename one "
                 "of them, or give them in two commands with two folders (--to)."
             )
-    return [_find_study(word, known) for word in wanted.values()]
+    return [_find_study(word, existing) for word in requested.values()]
 
 
-def _find_study(word: str, known: Sequence[str]) -> Study:
+def _find_study(word: str, existing: Sequence[str]) -> Study:
     if word.endswith(".py"):
         return read_study(load_file(Path(word)), Path(word).stem)
-    if word not in known:
-        raise ValueError(f"Unknown table or figure {word!r}; {nearest(word, [*known, 'all'])}")
+    if word not in existing:
+        raise ValueError(f"Unknown table or figure {word!r}; {nearest(word, [*existing, 'all'])}")
     return read_study(import_module(f"{bundled('experiments').__name__}.{word}"), word)
 
 
 def read_study(module: ModuleType, name: str) -> Study:
     """Build a study from a module; raise a ValueError if its contents are invalid."""
-    given = {key: getattr(module, key) for key in FORMS if hasattr(module, key)}
-    if "TITLE" not in given or not {"COLUMNS", "tables", "draw"} & set(given):
+    constants = {key: getattr(module, key) for key in FORMS if hasattr(module, key)}
+    if "TITLE" not in constants or not {"COLUMNS", "tables", "draw"} & set(constants):
         raise ValueError(
             f"{module.__file__} is not a table or figure: expected TITLE, and COLUMNS with CELLS, tables() or draw()."
         )
-    if problem := next(problems(given), None):
+    if problem := next(problems(constants), None):
         raise ValueError(f"{module.__file__} cannot be used: {problem}")
-    return Study(name=name, **{key.lower(): value for key, value in given.items()})
+    return Study(name=name, **{key.lower(): value for key, value in constants.items()})
 
 
-def problems(given: Mapping[str, Any]) -> Iterator[str]:
+def problems(constants: Mapping[str, Any]) -> Iterator[str]:
     """Yield the problems of a file's contents: wrong types first, then contradictions."""
     types = [
-        f"{name} must be {what}." for name, (fits, what) in FORMS.items() if name in given and not fits(given[name])
+        f"{name} must be {form}."
+        for name, (fits, form) in FORMS.items()
+        if name in constants and not fits(constants[name])
     ]
-    yield from types or _contradictions(given)
+    yield from types or _contradictions(constants)
 
 
-def _contradictions(given: Mapping[str, Any]) -> Iterator[str]:
-    cells, rows = given.get("CELLS", ()), (*given.get("ROWS", ()), *given.get("BESIDE", ()))
+def _contradictions(constants: Mapping[str, Any]) -> Iterator[str]:
+    cells, rows = constants.get("CELLS", ()), (*constants.get("ROWS", ()), *constants.get("BESIDE", ()))
     for (row, column), count in Counter(cell.place for cell in cells).items():
         if count > 1:
             yield f"CELLS holds the cell {row!r}, {column!r} {count} times; expected once."
     for cell, (name, option) in product(cells, (("seed", "--seeds"), ("validation", "--protocol"))):
         if name in cell.settings:
             yield f"The cell {cell.row!r}, {cell.column!r} has the setting {name}; leave it out: {option} gives it."
-    if (leads := given.get("LEADS")) is not None and leads not in rows:
+    if (leads := constants.get("LEADS")) is not None and leads not in rows:
         yield f"LEADS is {leads!r}, which is neither in ROWS nor in BESIDE."
-    for cell in cells if given.get("PARTITIONS") else ():
+    for cell in cells if constants.get("PARTITIONS") else ():
         if not isinstance(cell.settings.get("partition"), Mapping):
             yield f"The cell {cell.row!r}, {cell.column!r} needs a partition with a name, whose seed PARTITIONS gives."
-    if "COLUMNS" not in given:
+    if "COLUMNS" not in constants:
         return
-    places = [column.place for column in given["COLUMNS"]]
+    places = [column.place for column in constants["COLUMNS"]]
     if len(set(places)) < len(places):
         yield "COLUMNS holds a column twice."
     for cell in cells:  # these would be run and never shown
@@ -278,21 +280,23 @@ def select_cells(studies: Sequence[Study], only: Sequence[str]) -> list[Study]:
     """Select the cells that match every text; a study that loses cells gets a name of its own."""
     if any(not text.strip() for text in only):
         raise ValueError("--only needs a row or column, such as CIFAR-100, and got an empty text.")
-    known = {name for study in studies for cell in study.cells for name in _names(cell)}
-    return [_select(study, only, known) for study in studies] if only else list(studies)
+    existing = {name for study in studies for cell in study.cells for name in _names(cell)}
+    return [_select(study, only, existing) for study in studies] if only else list(studies)
 
 
-def _select(study: Study, only: Sequence[str], known: set[str]) -> Study:
+def _select(study: Study, only: Sequence[str], existing: set[str]) -> Study:
     """Select cells; a text that is a whole name matches only it, so that CIFAR-10 does not match CIFAR-100.
 
     A whole row or column takes precedence over a part of others: Duet does not match "Duet, alone", and alone matches
     every row with it. Other texts are searched inside the names.
     """
-    whole = {name.lower() for cell in study.cells for name in cell.place}
+    cell_names = {name.lower() for cell in study.cells for name in cell.place}
 
     def matches(cell: Cell, text: str) -> bool:
         row, column = map(str.lower, cell.place)
-        return text in ((row, column) if text in whole else _names(cell) if text in known else f"{row} {column}")
+        return text in (
+            (row, column) if text in cell_names else _names(cell) if text in existing else f"{row} {column}"
+        )
 
     texts = [text.strip().lower() for text in only]
     cells = [cell for cell in study.cells if all(matches(cell, text) for text in texts)]
@@ -326,10 +330,10 @@ def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     return groups
 
 
-def few(names: Iterable[str], most: int, rest: str) -> str:
+def few(names: Iterable[str], limit: int, others: str) -> str:
     """Join names, each once, at most `most` of them and the number of the rest."""
     unique = list(dict.fromkeys(names))
-    return "; ".join([*unique[:most], f"and {len(unique) - most} {rest}"] if len(unique) > most + 1 else unique)
+    return "; ".join([*unique[:limit], f"and {len(unique) - limit} {others}"] if len(unique) > limit + 1 else unique)
 
 
 def _slug(text: str) -> str:

@@ -45,14 +45,14 @@ def group_sizes(task: Task) -> dict[str, int]:
 
 def round_floats(task: Task, train: NDArray[np.int64], cohort: Sequence[int] | None = None) -> Traffic:
     """Count what a cohort (all clients by default) sends and receives in a round, from the training samples (M, K)."""
-    schema, held = task.schema, train > 0
-    known = int(held.any(0).sum())  # K'
-    chosen = held if cohort is None else held[list(cohort)]
+    schema, owned = task.schema, train > 0
+    present_classes = int(owned.any(0).sum())  # K'
+    chosen = owned if cohort is None else owned[list(cohort)]
     own, clients = np.unique(chosen.sum(1), return_counts=True)  # distinct K_i, and the number of clients with each
-    ups = (schema.numbers(schema.up, {"K_i": classes, "K'": known}) for classes in own.tolist())
+    ups = (schema.numbers(schema.up, {"K_i": classes, "K'": present_classes}) for classes in own.tolist())
     return Traffic(
-        up=sum(count * each for count, each in zip(clients.tolist(), ups, strict=True)),
-        down=len(chosen) * schema.numbers(schema.down, {"K'": known}),
+        up=sum(count * floats for count, floats in zip(clients.tolist(), ups, strict=True)),
+        down=len(chosen) * schema.numbers(schema.down, {"K'": present_classes}),
     )
 
 
@@ -81,7 +81,9 @@ def task_of(run: Run) -> Task:
         input=info.input,
         shared_network=second or (None if algorithm.heterogeneous else first),
         head_bias=any(name.rpartition(".")[2] == "bias" for name, _ in head.named_parameters()),
-        trunks=tuple(dict.fromkeys(Trunk(*trunk.identity) for one in info.networks if (trunk := info.trunk(one)))),
+        trunks=tuple(
+            dict.fromkeys(Trunk(*trunk.identity) for network in info.networks if (trunk := info.trunk(network)))
+        ),
     )
 
 
@@ -114,13 +116,13 @@ def _groups(slots: Iterable[Slot]) -> dict[str, int]:
             first, _, rest = name.partition(".")
             sizes[first] += prod(int(size) for size in shape)
             seconds.setdefault(first, set()).add(rest.split(".")[0])
-    features = {name for name, found in seconds.items() if found == {"features"}}
+    features = {name for name, groups in seconds.items() if groups == {"features"}}
     return {f"|{name}.features|" if name in features else f"|{name}|": size for name, size in sizes.items()}
 
 
 def _shapes(slots: Iterable[Slot]) -> list[tuple[str, tuple[Size, ...]]]:
     fields = [item for slot in slots for item in slot[0].items()]
-    return [(name, one.shape) for name, one in fields if one.dtype.is_floating_point]
+    return [(name, tensor.shape) for name, tensor in fields if tensor.dtype.is_floating_point]
 
 
 def _has_symbol(shape: tuple[Size, ...]) -> bool:

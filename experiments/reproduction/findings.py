@@ -118,15 +118,17 @@ class Findings:
 
     def run(self, row: str, column: str) -> Run | None:
         """Return the run of a cell to draw, that of the first seed with a started run; None if there is none."""
-        started = (one for one in self.at(row, column) if one.done or one.state == "finished")
-        return next((one.run for one in started), None)
+        started = (outcome for outcome in self.at(row, column) if outcome.done or outcome.state == "finished")
+        return next((outcome.run for outcome in started), None)
 
     def result(self, row: str, column: str) -> Result | None:
         """Return the result of a cell, with its trained clients; None if there is none."""
         from protonorm.session.result import Result  # slow to import
 
         run = self.run(row, column)
-        return next((Result(one.experiment, run) for one in self.at(row, column) if run and one.run is run), None)
+        return next(
+            (Result(outcome.experiment, run) for outcome in self.at(row, column) if run and outcome.run is run), None
+        )
 
 
 def expected_outcomes(study: Study, profile: Profile, protocol: Protocol, seeds: Sequence[int]) -> list[Outcome]:
@@ -151,8 +153,8 @@ def _expect(study: Study, cell: Cell, profile: Profile, protocol: Protocol, seed
 
 def read_outcomes(outcomes: Sequence[Outcome], root: Path, refused: Mapping[str, str]) -> tuple[Outcome, ...]:
     """Read the current state of the runs; `refused` gives by key why some could not be run."""
-    known = described_data(root) if any(outcome.key is None for outcome in outcomes) else []
-    return tuple(_read(one, root, refused, known) for one in outcomes)
+    described = described_data(root) if any(outcome.key is None for outcome in outcomes) else []
+    return tuple(_read(item, root, refused, described) for item in outcomes)
 
 
 def described_data(root: Path) -> list[Description]:
@@ -165,33 +167,33 @@ def described_data(root: Path) -> list[Description]:
     return list(datasets.values())
 
 
-def recorded_keys(experiment: Experiment, root: Path, known: Sequence[Description]) -> list[str]:
+def recorded_keys(experiment: Experiment, root: Path, described: Sequence[Description]) -> list[str]:
     """List the keys of an experiment's records: several if they used different pictures of the same name.
 
     Published records come without pictures, so a record may exist here without its data.
     """
     fits = getattr(experiment.dataset, "fits", None)
-    keys = [experiment.key_with(one) for one in known if fits and fits(one)]
+    keys = [experiment.key_with(description) for description in described if fits and fits(description)]
     return [key for key in keys if exists(root / key / INFO)]
 
 
-def _read(one: Outcome, root: Path, refused: Mapping[str, str], known: Sequence[Description]) -> Outcome:
+def _read(outcome: Outcome, root: Path, refused: Mapping[str, str], described: Sequence[Description]) -> Outcome:
     """Read a run and all numbers that tables need, so that damage is detected here and not in a table.
 
     Without the data, the record of another machine that had them is read, if there is one.
     """
-    keys = [one.key] if one.key else recorded_keys(one.experiment, root, known)
+    keys = [outcome.key] if outcome.key else recorded_keys(outcome.experiment, root, described)
     if len(keys) > 1:
-        several = f"{one.missing} Records of different data fit, so that none is shown: {', '.join(keys)}."
-        return replace(one, missing=several)
+        problem = f"{outcome.missing} Records of different data fit, so that none is shown: {', '.join(keys)}."
+        return replace(outcome, missing=problem)
     if not keys:
-        return one
-    bare = replace(one, key=keys[0], refused=refused.get(one.key or "", ""))
+        return outcome
+    bare = replace(outcome, key=keys[0], refused=refused.get(outcome.key or "", ""))
     folder = root / keys[0]
     if not exists(folder / INFO):
         return bare
     try:
-        run = read_whole(folder, one.experiment.rounds)  # it may have more rounds, which are not part of its key
+        run = read_whole(folder, outcome.experiment.rounds)  # it may have more rounds, which are not part of its key
     except UNREADABLE as error:
         reason = unread_reason(error, folder).rstrip(".")
         return replace(bare, damaged=f"{reason}; move {folder} away to run the cell again")
@@ -223,8 +225,14 @@ def cell_value(outcomes: Sequence[Outcome], protocol: Protocol, rule: str | None
             return Value(text="damaged")
         if outcome.state == "diverged" and outcome.run and outcome.run.failure:
             return Value(text="-", note=f"diverged in round {outcome.run.failure.round} with seed {outcome.seed}")
-    numbers = [one.reported.get(rule or one.run.info.headline) for one in finished_runs(outcomes) if one.run]
-    pairs = [(100 * one.chosen.pooled, 100 * one.beside.best.pooled) for one in numbers if one and one.chosen]
+    numbers = [
+        outcome.reported.get(rule or outcome.run.info.headline) for outcome in finished_runs(outcomes) if outcome.run
+    ]
+    pairs = [
+        (100 * accuracy.chosen.pooled, 100 * accuracy.beside.best.pooled)
+        for accuracy in numbers
+        if accuracy and accuracy.chosen
+    ]
     if not pairs:  # the most informative reason over all seeds; "none": no accuracy under this rule
         states = {outcome.state: outcome.progress for outcome in reversed(outcomes)}
         texts = {"finished": "none", "missing": "no data", "refused": "not run", "begun": states.get("begun", "")}

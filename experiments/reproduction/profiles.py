@@ -60,8 +60,8 @@ def for_two_cores(settings: Settings) -> dict[str, Any]:
     if rounds == 0:
         return smaller  # samples are assigned, and nothing is trained
     if dataset["name"] in CPU_SAMPLES:
-        most = CPU_SAMPLES[dataset["name"]]
-        smaller["dataset"] = dataset | {"samples": min(most, dataset.get("samples") or most)}
+        limit = CPU_SAMPLES[dataset["name"]]
+        smaller["dataset"] = dataset | {"samples": min(limit, dataset.get("samples") or limit)}
     if dataset["name"] in TITLES:
         smaller["rounds"] = min(rounds, CPU_ROUNDS)
     if isinstance(models := settings.get("models"), str) and models in CPU_MODELS:
@@ -91,10 +91,10 @@ def for_seconds(settings: Settings) -> dict[str, Any]:
     return smaller
 
 
-def named(component: Any, usual: str = "fashion") -> dict[str, Any]:
+def named(component: Any, default: str = "fashion") -> dict[str, Any]:
     """Return a component as a dict with its name, `usual` if not given, and empty for a user-defined object."""
     if component is None or isinstance(component, Mapping):
-        return {"name": usual, **(component or {})}
+        return {"name": default, **(component or {})}
     return {"name": component if isinstance(component, str) else ""}
 
 
@@ -178,19 +178,23 @@ def cuts(findings: Findings) -> list[str]:
     if not findings.study.paper:
         return reduced
     count = {1: ["One seed"], 2: ["Two seeds"]}.get(len({outcome.seed for outcome in findings.outcomes}), [])
-    seeds = [f"{few} instead of three; `--seeds 0,1,2` adds the others." for few in count]
+    seeds = [f"{size} instead of three; `--seeds 0,1,2` adds the others." for size in count]
     return [*reduced, *seeds, *([COMPARE] if reduced else [])]
 
 
 def cut_in_short(findings: Findings) -> str:
     """List the reductions of the cells, from the settings that actually changed; empty if all is as printed."""
-    both = [(cell.settings, findings.profile.cut(cell.settings)) for cell in findings.study.cells]
-    datasets = [run["dataset"] for printed, run in both if run.get("dataset") != printed.get("dataset")]
-    models = dict.fromkeys(run["models"] for printed, run in both if run.get("models") != printed.get("models"))
-    rounds = dict.fromkeys((run.get("rounds", USUAL_ROUNDS), one.get("rounds", USUAL_ROUNDS)) for one, run in both)
-    shorter = listed([f"{counted(run, 'round')} instead of {one}" for run, one in rounds if run != one])
+    pairs = [(cell.settings, findings.profile.cut(cell.settings)) for cell in findings.study.cells]
+    datasets = [run["dataset"] for printed, run in pairs if run.get("dataset") != printed.get("dataset")]
+    models = dict.fromkeys(run["models"] for printed, run in pairs if run.get("models") != printed.get("models"))
+    rounds = dict.fromkeys(
+        (run.get("rounds", USUAL_ROUNDS), original.get("rounds", USUAL_ROUNDS)) for original, run in pairs
+    )
+    shorter = listed([f"{counted(run, 'round')} instead of {original}" for run, original in rounds if run != original])
     if findings.profile.is_result:
-        sizes = (f"{one['samples']:,} pictures of {TITLES.get(one['name'], one['name'])}" for one in datasets)
+        sizes = (
+            f"{dataset['samples']:,} pictures of {TITLES.get(dataset['name'], dataset['name'])}" for dataset in datasets
+        )
         return "; ".join(filter(None, [listed(list(dict.fromkeys(sizes))), shorter, *map(NETWORKS.get, models)]))
     names = {dataset["name"] for dataset in datasets}
     return "; ".join(filter(None, [*(text for name, text in SMOKE_DATA.items() if name in names), shorter]))

@@ -95,10 +95,12 @@ class Reproduction:
         Cells that differ in the number of rounds may share a run; it is listed with the largest number.
         """
         runs: dict[str, Outcome] = {}
-        known = self.outcomes() if outcomes is None else outcomes
-        for one in sorted(known, key=lambda one: self.seeds.index(one.seed)):
-            if one.key and not one.missing and one.state in ("absent", "begun"):
-                runs[one.key] = max(runs.get(one.key, one), one, key=lambda one: one.experiment.rounds)
+        current = self.outcomes() if outcomes is None else outcomes
+        for outcome in sorted(current, key=lambda outcome: self.seeds.index(outcome.seed)):
+            if outcome.key and not outcome.missing and outcome.state in ("absent", "begun"):
+                runs[outcome.key] = max(
+                    runs.get(outcome.key, outcome), outcome, key=lambda outcome: outcome.experiment.rounds
+                )
         return runs
 
     def write(self, key: str | None = None) -> list[Written]:
@@ -113,37 +115,37 @@ class Reproduction:
         self,
         engine: str | None = None,
         workers: int | None = None,
-        tell: Tell = _ignore,
+        notify: Tell = _ignore,
         follow: Follow = lambda _: nullcontext(_ignore),
     ) -> list[Written]:
         """Run the missing cells, and write the outputs after each run and on interruption.
 
-        `tell` receives messages; `follow` returns for each experiment the callback for its rounds.
+        `notify` receives messages; `follow` returns for each experiment the callback for its rounds.
         """
         from protonorm.session.running import tidy  # slow to import
 
         outcomes, estimate, write_from = self.outcomes(), Estimate(), 0.0
         waiting = self.pending(outcomes)
-        for one in {one.key: one for one in outcomes}.values():
-            if one.run:
-                estimate.learn(_work(one), sum(one.run.seconds.values()), len(one.run.seconds))
-        for key in {one.key for one in outcomes if one.key and one.state == "finished"}:
+        for outcome in {outcome.key: outcome for outcome in outcomes}.values():
+            if outcome.run:
+                estimate.learn(_work(outcome), sum(outcome.run.seconds.values()), len(outcome.run.seconds))
+        for key in {outcome.key for outcome in outcomes if outcome.key and outcome.state == "finished"}:
             tidy(self.root / key)  # left by an interruption
-        for number, (key, one) in enumerate(waiting.items(), 1):
+        for number, (key, outcome) in enumerate(waiting.items(), 1):
             left = duration(estimate.left([_work(other) for other in list(waiting.values())[number - 1 :]]))
-            tell(f"{number} of {len(waiting)} runs: {one.where}, seed {one.seed}; about {left} left for all.")
+            notify(f"{number} of {len(waiting)} runs: {outcome.where}, seed {outcome.seed}; about {left} left for all.")
             try:
-                self._run_one(one, engine, workers, estimate, follow)
+                self._run_one(outcome, engine, workers, estimate, follow)
             except Diverged as error:
-                tell(str(error))
+                notify(str(error))
             except (Failed, ValueError, BlockingIOError) as error:  # it cannot be run here; the others can
                 self._refused[key] = str(error)
-                tell(f"Skipped: {error}")
+                notify(f"Skipped: {error}")
             except BaseException:  # interrupted: write the results so far
                 try:
                     self.write()
                 except (OSError, ValueError) as error:
-                    tell(f"What is there could not be written: {error}")
+                    notify(f"What is there could not be written: {error}")
                 raise
             if (start := time.monotonic()) >= write_from:
                 self.write(key)
@@ -152,19 +154,20 @@ class Reproduction:
         return self.write()
 
     def _run_one(
-        self, one: Outcome, engine: str | None, workers: int | None, estimate: Estimate, follow: Follow
+        self, outcome: Outcome, engine: str | None, workers: int | None, estimate: Estimate, follow: Follow
     ) -> None:
         from protonorm.session.running import run  # slow to import
 
-        chosen = (engine or self.profile.engine) if one.experiment.rounds else "serial"  # no processes without training
-        with follow(one.experiment) as show:
+        # Without training, no processes are worth their start.
+        chosen = (engine or self.profile.engine) if outcome.experiment.rounds else "serial"
+        with follow(outcome.experiment) as show:
 
             def watch(round: Round) -> None:
-                estimate.learn(_work(one), round.seconds["round"])
+                estimate.learn(_work(outcome), round.seconds["round"])
                 show(round)
 
-            several = None if chosen == "serial" else workers
-            run(one.experiment, out=self.root, engine=chosen, workers=several, watch=watch)
+            processes = None if chosen == "serial" else workers
+            run(outcome.experiment, out=self.root, engine=chosen, workers=processes, watch=watch)
 
 
 def reproduction(
@@ -183,10 +186,10 @@ def reproduction(
         raise ValueError("--to must be a folder for tables and figures, got an empty text.")
     size, root = find(PROFILES, profile, "profile"), runs_root(out)
     chosen = find(PROTOCOLS, size.protocol if protocol is None else protocol, "protocol")
-    place = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
+    folder_name = size.name if chosen.name == size.protocol else f"{size.name}-{chosen.name}"
     if rounds is not None:
-        size, place = size.up_to(rounds), f"{place}-{rounds}-rounds"
-    folder = Path(to) if to else root / "reproduction" / place
+        size, folder_name = size.up_to(rounds), f"{folder_name}-{rounds}-rounds"
+    folder = Path(to) if to else root / "reproduction" / folder_name
     command = command.encode(errors="backslashreplace").decode()  # only valid text
     studies, numbers = select_cells(find_studies(names), only), list(size.seeds)
     if seeds is not None:
@@ -225,8 +228,8 @@ def work_left(settings: Settings, done: int = 0) -> Work:
     return Work(kind, settings.get("rounds", USUAL_ROUNDS) - done, seconds_a_round(settings))
 
 
-def _work(one: Outcome) -> Work:
-    return work_left(one.experiment.model_dump(mode="json"), one.done)
+def _work(outcome: Outcome) -> Work:
+    return work_left(outcome.experiment.model_dump(mode="json"), outcome.done)
 
 
 def seconds_a_round(settings: Settings) -> float:
@@ -263,9 +266,9 @@ class Estimate:
 
     def left(self, works: Sequence[Work]) -> float:
         """Return the seconds left; kinds that have not run yet use the correction of all others together."""
-        whole = sum(self._taken.values()) / total if (total := sum(self._guessed.values())) else 1.0
+        speed = sum(self._taken.values()) / total if (total := sum(self._guessed.values())) else 1.0
         factors = {kind: self._taken[kind] / seconds for kind, seconds in self._guessed.items() if seconds}
-        return sum(work.rounds * work.guess * factors.get(work.kind, whole) for work in works)
+        return sum(work.rounds * work.guess * factors.get(work.kind, speed) for work in works)
 
 
 def duration(seconds: float) -> str:

@@ -112,9 +112,11 @@ def refuse_foreign_files(study: Study, folder: Path) -> None:
 def make_tables(findings: Findings) -> Sequence[Table]:
     """Build a study's tables; the explanation of each lists the reductions."""
     make = findings.study.tables or (accuracy_tables if findings.study.columns else None)
-    made = make(findings) if make else ()
+    tables = make(findings) if make else ()
     cut = cut_in_short(findings)
-    return [table._replace(explanation=f"{table.explanation} Cut: {cut}.".strip()) for table in made] if cut else made
+    return (
+        [table._replace(explanation=f"{table.explanation} Cut: {cut}.".strip()) for table in tables] if cut else tables
+    )
 
 
 def draw_curves(findings: Findings) -> Mapping[str, Figure]:
@@ -152,13 +154,13 @@ def _save(findings: Findings, figures: Mapping[str, Figure], folder: Path) -> li
         return []
     from ..figures import save  # slow to import
 
-    study, keys = findings.study, ", ".join(one.key for one in findings.outcomes if one.key and one.run)
+    study, keys = findings.study, ", ".join(outcome.key for outcome in findings.outcomes if outcome.key and outcome.run)
     cut = f" Cut: {short}." if (short := cut_in_short(findings)) else ""
-    about, stamp = f"{origin(findings).replace('`', '')}{cut} Runs: {keys}", findings.profile.stamp
+    metadata, stamp = f"{origin(findings).replace('`', '')}{cut} Runs: {keys}", findings.profile.stamp
     return [
         path
         for name, figure in figures.items()
-        for path in save(figure, folder / f"{name}{study.ending}", study.title, about, stamp=stamp)
+        for path in save(figure, folder / f"{name}{study.ending}", study.title, metadata, stamp=stamp)
     ]
 
 
@@ -172,7 +174,8 @@ def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], 
         parts += ["**What is missing:**", "", *(f"- {markdown_text(note)}" for note in notes), ""]
     if findings.outcomes:
         runs = [
-            [markdown_text(one.where), str(one.seed), one.state, f"`{one.key or '-'}`"] for one in findings.outcomes
+            [markdown_text(outcome.where), str(outcome.seed), outcome.state, f"`{outcome.key or '-'}`"]
+            for outcome in findings.outcomes
         ]
         parts += ["**Runs:**", "", *markdown_lines("llll", ["cell", "seed", "state", "key"], runs), ""]
     return "\n".join(parts)
@@ -181,9 +184,9 @@ def page(findings: Findings, tables: Sequence[Table], pictures: Sequence[Path], 
 def markdown(table: Table) -> str:
     """Render a table as Markdown; further lines of an entry are below its number."""
 
-    def entry(one: TableEntry) -> str:
-        text = f"**{markdown_text(one.text)}**" if one.bold else markdown_text(one.text)
-        return "<br>".join([text, *map(markdown_text, one.lines)])
+    def entry(value: TableEntry) -> str:
+        text = f"**{markdown_text(value.text)}**" if value.bold else markdown_text(value.text)
+        return "<br>".join([text, *map(markdown_text, value.lines)])
 
     headings = [f"{group}: {name}" if group else name for group, name in table.titled_columns]
     rows = [[markdown_text(row), *map(entry, entries)] for row, entries in table.rows]
@@ -193,13 +196,15 @@ def markdown(table: Table) -> str:
 
 def latex_page(findings: Findings, tables: Sequence[Table], notes: Sequence[str]) -> str:
     """Render tables in LaTeX; those with many rows are divided, because a float must fit on a page."""
-    runs = dict.fromkeys(f"run {one.key}" for one in findings.outcomes if one.run)
+    runs = dict.fromkeys(f"run {outcome.key}" for outcome in findings.outcomes if outcome.run)
     comments = [origin(findings).replace("`", ""), *_circumstances(findings), *notes, *runs]
     texts: list[str] = []
     for table in tables:
         for start in range(0, len(table.rows), ROWS):
-            more = " (continued)" if start else ""
-            part = table._replace(title=f"{_stamp(findings)}{table.title}{more}", rows=table.rows[start : start + ROWS])
+            continued = " (continued)" if start else ""
+            part = table._replace(
+                title=f"{_stamp(findings)}{table.title}{continued}", rows=table.rows[start : start + ROWS]
+            )
             label = findings.study.name + (f"_{len(texts)}" if texts else "")
             texts.append(latex(part, label, () if texts else comments))
     return "\n".join(texts)
@@ -236,22 +241,22 @@ def latex(table: Table, label: str, comments: Sequence[str]) -> str:
 
 def _latex_lines(row: str, entries: Sequence[TableEntry]) -> list[str]:
     """Render a row: our numbers, and below them the best test rounds, the printed numbers and the differences."""
-    ours = [f"\\textbf{{{latex_text(one.text)}}}" if one.bold else latex_text(one.text) for one in entries]
-    below = [one.below.partition(" (") for one in entries]
+    values = [f"\\textbf{{{latex_text(entry.text)}}}" if entry.bold else latex_text(entry.text) for entry in entries]
+    below = [entry.below.partition(" (") for entry in entries]
     further = {
-        "best*": [one.best for one in entries],
+        "best*": [entry.best for entry in entries],
         "printed": [printed for printed, _, _ in below],
         "difference": [difference.rstrip(")") for _, _, difference in below],
     }
     small = [[rf"\quad {latex_text(name)}", *map(latex_text, line)] for name, line in further.items() if any(line)]
     styled = ([f"{{\\scriptsize {text}}}" if text else "" for text in line] for line in small)
-    return [_latex_line([latex_text(row), *ours]), *map(_latex_line, styled)]
+    return [_latex_line([latex_text(row), *values]), *map(_latex_line, styled)]
 
 
 def _latex_line(cells: Iterable[str]) -> str:
     """Render a line of cells that wrap, but not between ± and its number."""
-    first, *others = (cell.replace(r"$\pm$ ", r"$\pm$~") for cell in cells)
-    return " & ".join([rf"\raggedright {first}", *(rf"\raggedleft {cell}" for cell in others)]) + r" \tabularnewline"
+    first, *numbers = (cell.replace(r"$\pm$ ", r"$\pm$~") for cell in cells)
+    return " & ".join([rf"\raggedright {first}", *(rf"\raggedleft {cell}" for cell in numbers)]) + r" \tabularnewline"
 
 
 def accuracy_csv(findings: Findings) -> str:
@@ -267,7 +272,9 @@ def accuracy_csv(findings: Findings) -> str:
 def table_csv(findings: Findings, tables: Sequence[Table]) -> str:
     """Render the entries of other tables as CSV, as they are shown."""
     titles = (tables[0].corner, *tables[0].columns)
-    return _csv(findings, titles, [[row, *(one.text for one in line)] for table in tables for row, line in table.rows])
+    return _csv(
+        findings, titles, [[row, *(entry.text for entry in line)] for table in tables for row, line in table.rows]
+    )
 
 
 def _csv(findings: Findings, titles: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
@@ -318,12 +325,12 @@ def _circumstances(findings: Findings) -> list[str]:
 
 def origin(findings: Findings) -> str:
     """Return the provenance: command, profile, protocol and version, and the versions of the runs."""
-    made = {
+    by_version = {
         " ".join(f"{name} {versions[name]}" for name in ("protonorm", "torch") if name in versions)
-        for one in findings.outcomes
-        if one.run and (versions := one.run.info.versions)
+        for outcome in findings.outcomes
+        if outcome.run and (versions := outcome.run.info.versions)
     }
-    runs = f" Runs made with {'; '.join(sorted(made))}." if made else ""
+    runs = f" Runs made with {'; '.join(sorted(by_version))}." if by_version else ""
     command = markdown_code(" ".join(findings.command.split()))
     part = f" {visible(findings.study.part)}" if findings.study.part else ""
     names = f"profile `{findings.profile.name}`, protocol `{findings.protocol.name}`"
@@ -333,15 +340,15 @@ def origin(findings: Findings) -> str:
 def remarks(findings: Findings) -> list[str]:
     """List what is missing, each reason once with its cells."""
 
-    def standing(one: Outcome) -> tuple[str, str]:
-        if one.state in ("missing", "refused", "damaged"):
-            return " ".join(one.reason.split()), one.where
-        where = f"{one.where} (seed {one.seed})"
-        if one.state == "diverged" and one.run and one.run.failure:
-            return f"Diverged in round {one.run.failure.round}", where
-        return f"Begun: {one.progress}" if one.state == "begun" else "Not run yet", where
+    def standing(outcome: Outcome) -> tuple[str, str]:
+        if outcome.state in ("missing", "refused", "damaged"):
+            return " ".join(outcome.reason.split()), outcome.where
+        where = f"{outcome.where} (seed {outcome.seed})"
+        if outcome.state == "diverged" and outcome.run and outcome.run.failure:
+            return f"Diverged in round {outcome.run.failure.round}", where
+        return f"Begun: {outcome.progress}" if outcome.state == "begun" else "Not run yet", where
 
-    cells = grouped(standing(one) for one in findings.outcomes if one.state != "finished")
+    cells = grouped(standing(outcome) for outcome in findings.outcomes if outcome.state != "finished")
     return [f"{reason.rstrip('.')}: {few(places, MOST, 'others')}." for reason, places in cells.items()]
 
 

@@ -45,6 +45,12 @@ def make_folder(path: Path) -> None:
         path.mkdir(PRIVATE_FOLDER, exist_ok=True)
 
 
+def refuse_existing(path: Path, what: str) -> None:
+    """Raise ValueError if a path exists and is not an empty folder."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ValueError(f"{path} is there already, and it is not empty; {what} gets a folder of its own.")
+
+
 TEMPORARY = r"\.[0-9a-f]{16}"  # suffix of a file that is still being written
 
 

@@ -176,7 +176,7 @@ def test_names_are_checked():
 
 
 def test_results_are_kept_with_their_machine(tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "measure", lambda tell: {"cases": [], "epochs": 1})
+    monkeypatch.setattr(server, "measure", lambda notify: {"cases": [], "epochs": 1})
     _, found = results.run("server", results.silent, "a command")
     path = results.keep("server", found, tmp_path / "new")
     assert json.loads(path.read_text()) == {"command": "a command", "machine": facts(), "cases": [], "epochs": 1}
@@ -185,7 +185,7 @@ def test_results_are_kept_with_their_machine(tmp_path, monkeypatch):
 
 def test_the_command_runs_keeps_and_shows(tmp_path, monkeypatch):
     tiny = server.measure(clients=(2,), classes=5, width=4, epochs=1, repeats=1)
-    monkeypatch.setattr(server, "measure", lambda tell: tell("half way") or tiny)
+    monkeypatch.setattr(server, "measure", lambda notify: notify("half way") or tiny)
     shown = CliRunner().invoke(app, ["bench", "server", "--to", str(tmp_path)])
     assert shown.exit_code == 0
     assert "half way" in shown.stderr

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from protonorm.core.frames import LARGEST_HEADER, BadFrame, decode_body, encode_body, join, split
+from protonorm.core.frames import MAX_HEADER, BadFrame, decode_body, encode_body, join, split
 
 
 def body_of(index, data=b""):
@@ -50,7 +50,7 @@ def test_what_is_announced_is_compared_with_what_is_there_before_it_is_read():
         good[:10]: "10 bytes, too few",
         b"PNFM" + good[4:]: "does not begin",
         good + b"x": "says that it has",
-        struct.pack("<4sIQ", b"PNFL", LARGEST_HEADER + 1, 0): "header of 65537 bytes",
+        struct.pack("<4sIQ", b"PNFL", MAX_HEADER + 1, 0): "header of 65537 bytes",
         struct.pack("<4sIQ", b"PNFL", 2, 2**60) + b"{}": "at most are expected",
         join({"x": 1}, b"").replace(b"x", b"\xff"): "header cannot be read",
         struct.pack("<4sIQ", b"PNFL", 3, 0) + b"[1]": "header is no object",

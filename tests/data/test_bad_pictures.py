@@ -12,7 +12,7 @@ import protonorm as pn
 from protonorm.core.progress import listening
 from protonorm.data.own.datasets import Clients, Folder
 from protonorm.data.own.folders import count_left_out, pictures_in
-from protonorm.data.pictures import LISTED, describe_bad, read_usable
+from protonorm.data.pictures import LISTED, describe_errors, read_usable
 
 
 def draw(path, value=0):
@@ -173,11 +173,11 @@ def test_reading_what_can_be_read(pets):
     assert images[:, 0, 0, 0].tolist() == [1, 3]
     assert sorted(bad) == [0, 2]
     listed = r"2 of 4 pictures cannot be used:\n.*0\.png is not a picture.*\nThere is no picture"
-    assert re.match(listed, describe_bad(bad, len(paths)))
+    assert re.match(listed, describe_errors(bad, len(paths)))
 
 
 def test_a_long_list_ends():
-    text = describe_bad({number: f"{number} is bad." for number in range(LISTED + 7)}, 100)
+    text = describe_errors({number: f"{number} is bad." for number in range(LISTED + 7)}, 100)
     assert text.startswith("57 of 100 pictures")
     assert text.endswith("\nand 7 more.")
     assert len(text.split("\n")) == LISTED + 2

@@ -5,7 +5,7 @@ import socket
 import ssl
 import time
 
-from protonorm.deployment.folders import Member, TlsFiles
+from protonorm.deployment.federation_folder import Member
 from protonorm.deployment.https.client import Connection
 from protonorm.deployment.https.protocol import tls_context
 from protonorm.deployment.https.server import Server
@@ -15,6 +15,7 @@ from protonorm.deployment.keys import (
     make_client_key,
     make_server_certificate,
 )
+from protonorm.deployment.settings import TlsFiles
 
 LARGEST = 2**20
 

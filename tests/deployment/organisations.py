@@ -13,7 +13,8 @@ from PIL import Image
 
 import protonorm as pn
 from protonorm import tensors
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.site import open_store
 from protonorm.deployment.status import Status
 from protonorm.runs.layout import stamp

@@ -13,7 +13,9 @@ import numpy as np
 
 import protonorm as pn
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder
+from protonorm.deployment.settings import FederationSettings
 from protonorm.session.build import build
 from tests import warm
 from tests.support import pictures, run, run_folder
@@ -26,14 +28,14 @@ NAMES = ("berlin", "kyoto", "lima", "quito")
 SERVER = """
 import sys
 from pathlib import Path
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.serving import serve
 told = lambda event: print(event.what, event.sentence, flush=True)
-serve(FederationFolder.open(sys.argv[1]), told, denied=print, once=True)
+serve(FederationFolder.open(sys.argv[1]), told, on_denied=print, once=True)
 """
 CLIENT = """
 import sys
-from protonorm.deployment.folders import ClientFolder
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.worker import run_client
 from protonorm.errors import Failed
 told = lambda event, sentence: print(event, sentence, flush=True)

@@ -16,8 +16,9 @@ from protonorm.cli.app import app
 from protonorm.deployment import audit
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.audit import START, ServerTrail, Trail, details, verify
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.client import Refused
 from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint, make_client_key
 from protonorm.deployment.settings import FederationSettings
@@ -26,7 +27,7 @@ from tests.deployment.processes import RealFederation
 
 SERVER = """
 import sys
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.service import serve_folder
 serve_folder(FederationFolder.open(sys.argv[1]), print, once=True)
 """
@@ -192,7 +193,7 @@ def test_hostile_traffic_fills_no_disk(tmp_path, monkeypatch):
     assert len(last["text"]) == audit.LONGEST
     for _ in range(50):
         made.deny("y" * 10_000)  # the same one again
-        made.meet(0, "10.0.0.1", "1.0", "abc")
+        made.record_connection(0, "10.0.0.1", "1.0", "abc")
     assert len(verify(tmp_path / audit.FILE).lines) == 102
 
 
@@ -228,7 +229,7 @@ def test_owners_acts_are_recorded_on_both_sides(folder, tmp_path):
 
 def test_a_client_s_connection_is_told_with_address_version_and_certificate(tmp_path):
     keys, met = Keys(tmp_path), []
-    with keys.server(meet=lambda *about: met.append(about)) as server:
+    with keys.server(on_connect=lambda *about: met.append(about)) as server:
         client = keys.connection(server)
         client.ask(wait=0)
         client.ask(wait=0)
@@ -242,7 +243,7 @@ def test_a_trail_that_cannot_be_written_does_not_stop_the_server(tmp_path):
         raise OSError(28, "No space left on device")
 
     keys = Keys(tmp_path)
-    with keys.server(meet=full, tell=full) as server:
+    with keys.server(on_connect=full, log=full) as server:
         with pytest.raises(Refused, match="does not know this client's key"):
             keys.connection(server, 2).ask(wait=0)
         client = keys.connection(server)

@@ -15,8 +15,9 @@ from protonorm.cli.app import app
 from protonorm.core.training import LrSchedule
 from protonorm.deployment import worker
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https import serving
 from protonorm.deployment.process_lock import Ended, process_lock
 from protonorm.deployment.status import StatusWriter
@@ -257,21 +258,21 @@ def test_revoke_lets_a_client_in_no_more(call, joined, federation):
     assert "There is no client 'kyoto'" in call("revoke", "kyoto", "--folder", "fed", code=2)
 
 
-def take_part(monkeypatch, then=lambda tell: None):
+def take_part(monkeypatch, then=lambda notify: None):
     """Replace what clients do by what a test says; return the folders of those that were to take part."""
     ran = []
 
-    def run_client(folder, tell, **_):
+    def run_client(folder, notify, **_):
         ran.append(folder)
         folder.node()
-        then(tell)
+        then(notify)
 
     monkeypatch.setattr(worker, "run_client", run_client)
     return ran
 
 
 def test_a_client_sees_the_agreement_and_confirms_it_once(call, joined, federation, monkeypatch):
-    ran = take_part(monkeypatch, lambda tell: tell("connected", "The client is connected."))
+    ran = take_part(monkeypatch, lambda notify: notify("connected", "The client is connected."))
     own = ["--data", "data.npz", "--model", "cnn", "--lr", "0.5", "--evaluation", "classes"]
     own += ["--set", "optimiser=adam", "--set", "lr_schedule=cosine", "--set", "lr_schedule.floor=0.1"]
     said = " ".join(call("client", "fed/bundles/berlin.json", *own, "--yes").split())
@@ -407,17 +408,17 @@ def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
 def serve_as(monkeypatch, then):
     """Replace what the server does by what a test says."""
 
-    def serve(folder, tell, *, denied, meet, ready, once):
-        then(folder, tell, once)
+    def serve(folder, notify, *, on_denied, on_connect, on_ready, once):
+        then(folder, notify, once)
 
     monkeypatch.setattr(serving, "serve", serve)
 
 
 def test_a_server_tells_what_happens_and_ends_well_if_it_is_asked_to(call, joined, federation, monkeypatch):
-    def then(folder, tell, once):
+    def then(folder, notify, once):
         assert not once
         assert not folder.wanted.exists()
-        tell(Event("round", "Round 1 of 3 begins.", 1, numbers={"needed": 1}))
+        notify(Event("round", "Round 1 of 3 begins.", 1, numbers={"needed": 1}))
         assert json.loads(folder.status_file.read_text())["state"] == "running"
         raise Ended
 
@@ -429,7 +430,7 @@ def test_a_server_tells_what_happens_and_ends_well_if_it_is_asked_to(call, joine
 def test_a_page_is_written_at_the_end(call, joined, federation, monkeypatch, tmp_path):
     made = run(spiral(rounds=1), out=tmp_path / "runs").run
     shutil.copytree(made.folder, federation.run_folder)
-    serve_as(monkeypatch, lambda folder, tell, once: tell(Event("finished", "All 3 rounds are done.", 3)))
+    serve_as(monkeypatch, lambda folder, notify, once: notify(Event("finished", "All 3 rounds are done.", 3)))
     assert "Report: " in call("server", "--folder", "fed", "--run")
     assert "<html" in (federation.run_folder / "report.html").read_text()
     seen = json.loads(call("status", "--folder", "fed", "--json"))
@@ -440,19 +441,19 @@ def test_a_page_is_written_at_the_end(call, joined, federation, monkeypatch, tmp
 
 
 def test_a_page_that_cannot_be_written_stops_nobody(call, joined, federation, monkeypatch):
-    serve_as(monkeypatch, lambda folder, tell, once: tell(Event("finished", "All 3 rounds are done.", 3)))
+    serve_as(monkeypatch, lambda folder, notify, once: notify(Event("finished", "All 3 rounds are done.", 3)))
     assert "The report could not be written" in call("server", "--folder", "fed", "--run")
 
 
 def test_a_run_that_failed_is_not_tried_again_and_one_that_was_stopped_is(call, joined, federation, monkeypatch):
-    def fail(folder, tell, once):
+    def fail(folder, notify, once):
         assert once
         assert folder.wanted.exists()
-        tell(Event("failed", "Training left the finite numbers.", 2))
+        notify(Event("failed", "Training left the finite numbers.", 2))
         raise Failed("Training left the finite numbers.")
 
-    def break_off(folder, tell, once):
-        tell(Event("round", "Round 1 of 3 begins.", 1))
+    def break_off(folder, notify, once):
+        notify(Event("round", "Round 1 of 3 begins.", 1))
         raise Failed("The server cannot listen at 127.0.0.1:9092: Address already in use.")
 
     serve_as(monkeypatch, fail)

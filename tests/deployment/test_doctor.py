@@ -13,19 +13,21 @@ import pytest
 
 from protonorm.deployment import doctor
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.doctor import (
     compare_clocks,
+    find_disk_space,
     find_free_port,
     find_name,
-    find_room,
     find_server,
     find_versions,
     look_at_client,
     look_at_server,
 )
-from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.keys import make_authority, make_client_key, make_server_certificate
 from protonorm.deployment.process_lock import process_lock
+from protonorm.deployment.settings import FederationSettings
 from tests.support import pictures
 
 LONG_AGO = dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
@@ -197,9 +199,9 @@ def test_a_name_that_nobody_knows_is_told():
 
 
 def test_a_full_disk_is_told(tmp_path, monkeypatch):
-    assert find_room(tmp_path).ok
+    assert find_disk_space(tmp_path).ok
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(100, 99, 2**20))
-    found = find_room(tmp_path)
+    found = find_disk_space(tmp_path)
     assert (found.what, found.ok) == ("disk", False)
     assert "need 1 GiB at least" in found.text
 

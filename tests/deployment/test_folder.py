@@ -12,8 +12,10 @@ import pytest
 
 from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import ClientFolder, ClientSettings, FederationFolder, FederationSettings, Member
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder, Member
 from protonorm.deployment.keys import hosts_of, make_client_certificate, make_client_key, read_certificate
+from protonorm.deployment.settings import ClientSettings, FederationSettings
 from tests.support import pictures
 
 YEAR_AGO = dt.datetime.now(dt.UTC) - dt.timedelta(days=370)
@@ -131,14 +133,14 @@ def test_who_is_removed_or_has_a_new_key_keeps_its_number(made, tmp_path):
     assert old.certificate != new.certificate
     with pytest.raises(ValueError, match="known already"):
         made.rekey("kyoto", new.public_key)
-    assert made.look().members == [0, 1]
+    assert made.membership().members == [0, 1]
     made.remove("berlin")
-    assert made.look().members == [1]
+    assert made.membership().members == [1]
     with pytest.raises(ValueError, match="no longer a member"):
         made.rekey("berlin", public_key(tmp_path, "third"))
     assert made.add("berlin", new.public_key).active
     made.revoke("kyoto")
-    assert made.look().members == [0]
+    assert made.membership().members == [0]
     assert made.rekey("kyoto", public_key(tmp_path, "fourth")).active
 
 
@@ -377,8 +379,8 @@ def test_opening_folders_and_reading_the_roster_needs_no_torch(made, tmp_path):
     client = ClientFolder.create(tmp_path / "berlin", "berlin")
     made.add("berlin", client.public_key)
     code = (
-        "import sys; from protonorm.deployment.folders import FederationFolder as F; "
-        "from protonorm.deployment.folders import ClientFolder as C; "
+        "import sys; from protonorm.deployment.federation_folder import FederationFolder as F; "
+        "from protonorm.deployment.client_folder import ClientFolder as C; "
         f"F.open({str(made.path)!r}).roster; C.open({str(client.path)!r}).joined; "
         "sys.exit(bool({'torch', 'flwr'} & sys.modules.keys()))"
     )

@@ -192,7 +192,7 @@ def node(tmp_path, monkeypatch):
         made.taken.append(request)
         return write_answer(Answer(made._header(request.header), {}, {}))
 
-    monkeypatch.setattr(made, "_fulfil", fulfil)
+    monkeypatch.setattr(made, "_compute_answer", fulfil)
     monkeypatch.setattr(made._last, "keep", lambda *_: None)
     return made
 

@@ -97,7 +97,7 @@ def test_who_went_away_and_comes_back_is_asked_again(grid, transport):
 
 def test_who_came_back_as_another_node_is_asked_again(grid, transport):
     """A server that was started again gives nodes new numbers."""
-    transport._known = lambda nodes: {0: max(nodes)}
+    transport._identify = lambda nodes: {0: max(nodes)}
     grid.here = {10}
     transport.push({0: b"a"})
     grid.here = {11}

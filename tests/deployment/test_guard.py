@@ -83,7 +83,7 @@ REFUSED = [
 def test_what_is_not_right_is_refused_told_and_counted(guard, content, why, said):
     """What is late or repeated costs nothing; with anything else the client has lost its part in the round."""
     told = []
-    guard._tell = told.append
+    guard._on_refusal = told.append
     found = guard.admit(3, content)
     assert isinstance(found, Refusal)
     assert (found.client, found.why, found.final) == (3, why, why != "late")

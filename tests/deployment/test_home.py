@@ -6,7 +6,7 @@ import pytest
 from protonorm.algorithms.local import Local
 from protonorm.cli.options import Checkpoint
 from protonorm.cli.predict import find_client
-from protonorm.deployment.folders import read_history
+from protonorm.deployment.client_folder import read_history
 from protonorm.deployment.home import MESSAGE, Home, train_alone, trained_client
 from protonorm.deployment.site import open_store
 from protonorm.inference.loading import load_client, load_from_run

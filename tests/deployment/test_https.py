@@ -16,8 +16,8 @@ import pytest
 
 from protonorm.deployment.doctor import find_server
 from protonorm.deployment.engine import Arrived
+from protonorm.deployment.https import calls as calls_module
 from protonorm.deployment.https import client as client_module
-from protonorm.deployment.https import server as server_module
 from protonorm.deployment.https.client import Refused, Taken, Unreachable, Withdrawn
 from protonorm.deployment.https.listener import Limits
 from protonorm.deployment.https.protocol import HOLD, request_id, tls_context
@@ -47,7 +47,7 @@ def told():
 
 @pytest.fixture
 def server(keys, told):
-    with keys.server(tell=told.append) as made:
+    with keys.server(log=told.append) as made:
         yield made
 
 
@@ -130,7 +130,7 @@ def test_silence_on_the_way_is_noticed(keys, server, monkeypatch):
 
 def test_a_request_is_sent_until_it_is_answered(keys, server, client, monkeypatch):
     """A client that lost a request, as one that was killed, gets it again; after its answer it does not."""
-    monkeypatch.setattr(server_module, "AGAIN", 0.2)
+    monkeypatch.setattr(calls_module, "AGAIN", 0.2)
     server.push({0: b"work"})
     assert client.ask() == b"work"
     start = time.monotonic()
@@ -165,7 +165,7 @@ def test_a_late_answer_arrives_so_that_it_can_be_refused_and_one_that_nobody_ask
         server.push({0: b"%d" % number})
     with pytest.raises(Withdrawn):
         client.answer(b"old", b"too late")
-    assert len(server._clients[0].answered) == server_module.REMEMBERED
+    assert len(server._clients[0].answered) == calls_module.REMEMBERED
     assert server.pull(0.1) == []
 
 
@@ -221,7 +221,7 @@ def test_a_new_call_of_the_same_process_takes_the_place_of_the_old_one(keys, ser
 
 def test_unknown_revoked_and_expired_clients_are_refused_in_a_sentence(keys, told):
     members = list(keys.members)
-    with keys.server(roster=lambda: members, tell=told.append) as server:
+    with keys.server(roster=lambda: members, log=told.append) as server:
         stranger = keys.connection(server, 2)
         with pytest.raises(Refused, match="does not know this client's key"):
             stranger.ask(wait=0)
@@ -315,7 +315,7 @@ def test_failed_handshakes_are_told_with_address_and_reason(keys, told, tmp_path
         other.admit(0, years(-3), signer=keys.signer)
     if case in ("expired", "other authority"):
         context.load_cert_chain(*other.tls()[1:])
-    with keys.server(tell=told.append, limits=Limits(handshake=0.3)) as server:
+    with keys.server(log=told.append, limits=Limits(handshake=0.3)) as server:
         with socket.create_connection(("127.0.0.1", server.port), 10) as plain:
             if case == "plaintext":
                 plain.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -428,7 +428,7 @@ def test_an_upload_that_broke_off_may_be_begun_again(keys, server, client):
 
 def test_addresses_have_a_cap_that_can_be_set(keys, told):
     """Trap 11: behind a proxy all clients have its address."""
-    with keys.server(limits=Limits(per_address=3), tell=told.append) as server:
+    with keys.server(limits=Limits(per_address=3), log=told.append) as server:
         lines = [keys.line(server) for _ in range(3)]
         with pytest.raises(OSError):  # noqa: PT011
             keys.line(server).recv(1)
@@ -443,16 +443,16 @@ def test_addresses_have_a_cap_that_can_be_set(keys, told):
 
 
 def test_pending_handshakes_and_open_connections_have_caps(keys, told):
-    with keys.server(limits=Limits(pending=2, handshake=1.0), tell=told.append) as server:
+    with keys.server(limits=Limits(pending=2, handshake=1.0), log=told.append) as server:
         silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
         until(lambda: any("too many handshakes are pending" in one for one in told))
-        until(lambda: not server._listener._greeting)  # they are given up after a second
+        until(lambda: not server._listener._handshakes)  # they are given up after a second
         client = keys.connection(server)
         assert client.ask(wait=0) is None
         for one in silent:
             one.close()
         client.close()
-    with keys.server(limits=Limits(open=1), tell=told.append) as server:
+    with keys.server(limits=Limits(open=1), log=told.append) as server:
         with keys.line(server) as line:
             until(lambda: server._listener.connections)
             with pytest.raises(OSError):  # noqa: PT011
@@ -477,7 +477,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from tests.deployment.keyring import Keys, until
 keys, told = Keys(Path(sys.argv[1])), []
-with keys.server(tell=told.append) as server:
+with keys.server(log=told.append) as server:
     client = keys.connection(server)
     assert client.ask(wait=0) is None
     client.close()
@@ -512,7 +512,7 @@ def test_too_many_open_files_end_with_them(tmp_path):
 
 
 def test_silence_after_the_handshake_and_dripped_heads_are_cut(keys, told):
-    with keys.server(limits=Limits(header=0.5, idle=1.0), tell=told.append) as server:
+    with keys.server(limits=Limits(header=0.5, idle=1.0), log=told.append) as server:
         silent, dripping = keys.line(server), keys.line(server)
         dripping.sendall(b"GET /v1/work HTT")
         assert silent.recv(1) == b""
@@ -543,8 +543,8 @@ def test_a_client_that_works_may_be_silent_for_longer(keys):
 
 
 def test_dripped_bodies_and_stalled_readers_are_cut(keys, told, monkeypatch):
-    monkeypatch.setattr(server_module.wire, "transfer_seconds", lambda size: 0.5)
-    with keys.server(tell=told.append) as server:
+    monkeypatch.setattr(calls_module.wire, "transfer_seconds", lambda size: 0.5)
+    with keys.server(log=told.append) as server:
         client = keys.connection(server, largest=2**26)
         client.ask(wait=0)
         server.push({0: bytes(2**25)})
@@ -598,7 +598,7 @@ def test_versions_are_compared(keys, server, client, told, monkeypatch):
     other._own["Protonorm-Format"] = "2"
     with pytest.raises(Refused, match="speaks version 2 of the wire, the server version 1"):
         other.ask(wait=0)
-    monkeypatch.setitem(server_module.OWN_HEADERS, "Protonorm-Format", "7")
+    monkeypatch.setitem(calls_module.OWN_HEADERS, "Protonorm-Format", "7")
     with pytest.raises(Refused, match="The server speaks version 7 of the wire"):
         client.ask(wait=0)
 
@@ -651,7 +651,7 @@ def test_what_one_client_sends_under_another_s_request_reaches_nobody(keys, serv
     client.answer(b"for one", b"done")
     assert other.ask() == b"for the other"
     other.answer(b"for the other", b"done too")
-    until(lambda: server._arrived.qsize() == 2)
+    until(lambda: server._clients.arrived.qsize() == 2)
     assert sorted(server.pull(5.0)) == [Arrived(0, b"done", current=True), Arrived(1, b"done too", current=True)]
 
 
@@ -819,7 +819,7 @@ def test_a_damaged_roster_changes_nothing(keys, told):
             raise ValueError("roster.json is damaged.")
         return keys.members
 
-    with keys.server(roster=roster, tell=told.append) as server:
+    with keys.server(roster=roster, log=told.append) as server:
         state["damaged"] = True
         until(lambda: "roster.json is damaged." in told)
         client = keys.connection(server)
@@ -831,7 +831,7 @@ def test_an_error_of_the_server_s_own_ends_in_a_sentence(keys, server, client, t
     def fail(*_):
         raise KeyError("secret")
 
-    monkeypatch.setattr(server, "_meet", fail)
+    monkeypatch.setattr(server._calls, "_check_client", fail)
     with pytest.raises(Unreachable, match="HTTP status 500") as failure:
         client.ask(wait=0)
     logged, sent = told
@@ -849,4 +849,4 @@ def test_nothing_is_left_when_clients_come_and_go(keys, server):
         client.close()
     until(lambda: not server._listener.connections)
     assert not server._listener._by_address
-    assert not server._listener._greeting
+    assert not server._listener._handshakes

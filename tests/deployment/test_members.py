@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from protonorm.deployment.engine import Arrived
-from protonorm.deployment.federation import Seats
+from protonorm.deployment.federation import Membership
 from protonorm.deployment.site import make_site
 from protonorm.runs.layout import committed
 from protonorm.runs.run import read_whole
@@ -21,13 +21,13 @@ class Register:
         self.plans, self.confirmed, self.missed = {}, {}, {}  # plans: what happens when a round is looked up
         self.names, self.looked = list(NAMES), []
 
-    def look(self):
+    def membership(self):
         done = parties_done(self.parties)
         self.looked.append(done + 1)
         if done + 1 in self.plans:
             self.plans.pop(done + 1)()
         usual = {"confirmed": self.confirmed, "missed": self.missed, "deadline": 100.0, "quorum": 1.0, "patience": 2}
-        return Seats(self.names, sorted(self.members), self.terms, **usual | self.seats)
+        return Membership(self.names, sorted(self.members), self.terms, **usual | self.seats)
 
     def change(self, id, **fields):
         for name, value in fields.items():
@@ -40,7 +40,7 @@ class Owner:
     def __init__(self, terms):
         self.terms, self.willing, self.offered = [terms], True, []
 
-    def known(self):
+    def confirmed_terms(self):
         return self.terms
 
     def offer(self, terms):

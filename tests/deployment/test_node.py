@@ -145,10 +145,10 @@ def test_totals_are_looked_at(change, said):
 
 def test_a_repeated_request_costs_nothing_also_in_another_process(tmp_path, site, monkeypatch):
     first = node_of(site, tmp_path).answer(request())
-    monkeypatch.setattr(Node, "_act", lambda *_: pytest.fail("it trains again"))
+    monkeypatch.setattr(Node, "_train_and_evaluate", lambda *_: pytest.fail("it trains again"))
     assert node_of(site, tmp_path).answer(request()) == first
     with pytest.raises(pytest.fail.Exception):
-        node_of(site, tmp_path)._act(None)
+        node_of(site, tmp_path)._train_and_evaluate(None)
 
 
 def test_another_request_another_permission_or_a_lost_state_is_computed(tmp_path, site):
@@ -189,7 +189,7 @@ def test_a_disk_that_is_full_keeps_no_answer_and_loses_none(tmp_path, site, monk
 def test_a_lost_state_is_told_and_its_owner_may_begin_anew(tmp_path, site):
     """Nothing is counted then: what would be counted is not what was trained."""
     told = []
-    found, message, _ = answered(node_of(site, tmp_path, tell=told.append), round=4, trained=3)
+    found, message, _ = answered(node_of(site, tmp_path, on_error=told.append), round=4, trained=3)
     assert found.declined == "Its state after round 3 is lost or damaged; its owner may begin anew."
     assert not message
     assert "2.3.safetensors is missing" in told[0]
@@ -216,7 +216,7 @@ def test_nothing_of_the_machine_is_told_to_the_server(tmp_path, site, monkeypatc
 
     told = []
     monkeypatch.setattr("protonorm.deployment.node.train_step", fail)
-    declined = answered(node_of(site, tmp_path, tell=told.append))[0].declined
+    declined = answered(node_of(site, tmp_path, on_error=told.append))[0].declined
     assert declined.endswith(said)
     assert "owner/" not in declined
     assert "/home/owner" in told[0]
@@ -226,7 +226,7 @@ def test_a_client_that_diverges_keeps_its_learning_rate_to_itself(tmp_path, site
     """Its own log names it, and so does what a simulation says."""
     told = []
     site.training = site.training.model_copy(update={"lr": 7e37})
-    declined = answered(node_of(site, tmp_path, tell=told.append))[0].declined
+    declined = answered(node_of(site, tmp_path, on_error=told.append))[0].declined
     assert declined == "Its training left the finite numbers in round 1."
     assert "7e+37" in told[0]
 

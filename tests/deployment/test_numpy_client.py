@@ -15,13 +15,15 @@ import protonorm as pn
 from protonorm.core.frames import join, split
 from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.federation import run_federation
-from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https import protocol
 from protonorm.deployment.https.client import Connection
 from protonorm.deployment.https.serving import open_server, run
 from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
 from protonorm.deployment.node import Node
+from protonorm.deployment.settings import FederationSettings
 from protonorm.deployment.site import make_site, open_store
 from protonorm.deployment.worker import Worker
 from tests.deployment import numpy_client
@@ -108,7 +110,7 @@ def test_it_takes_part_and_its_classes_improve(tmp_path):
         tmp_path / "run",
         clients=["north", "south", "numpy"],
         deadline=60.0,
-        tell=events.append,
+        notify=events.append,
         clock=lambda: line.now,
     )
     assert [len(one.lost) for one in run.rounds] == [0] * 5

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from protonorm.deployment.folders import Member
+from protonorm.deployment.federation_folder import Member
 from protonorm.deployment.https.serving import report_presence
 from tests.deployment.keyring import Keys, until
 

@@ -42,7 +42,7 @@ class Organisations:
         self.told: list[Event] = []
 
     def run(self, **options):
-        usual = {"clients": NAMES, "tell": self.told.append, "clock": lambda: self.line.now}
+        usual = {"clients": NAMES, "notify": self.told.append, "clock": lambda: self.line.now}
         return run_federation(self.agreement, self.line, self.folder / "federation" / "run", **usual | options)
 
 

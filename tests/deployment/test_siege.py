@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from protonorm.deployment.folders import Member
+from protonorm.deployment.federation_folder import Member
 from protonorm.deployment.https.protocol import request_id, tls_context
 from protonorm.deployment.keys import make_client_certificate, make_client_key
 from tests.deployment.keyring import Keys, until
@@ -28,7 +28,8 @@ WORK = b"GET /v1/work HTTP/1.1\r\nHost: x\r\nProtonorm-Format: 1\r\n\r\n"
 SERVER = """
 import json, resource, sys, time
 from pathlib import Path
-from protonorm.deployment.folders import Member, TlsFiles
+from protonorm.deployment.federation_folder import Member
+from protonorm.deployment.settings import TlsFiles
 from protonorm.deployment.https.server import Server
 folder, files = Path(sys.argv[1]), int(sys.argv[2])
 if files:
@@ -39,7 +40,7 @@ told = {}
 def tell(sentence):
     kind = " ".join(word for word in sentence.split() if not any(map(str.isdigit, word)))[:60]
     told[kind] = told.get(kind, 0) + 1
-with Server("127.0.0.1", 0, files, lambda: members, 2**20, tell=tell) as server:
+with Server("127.0.0.1", 0, files, lambda: members, 2**20, log=tell) as server:
     print(json.dumps({"port": server.port}), flush=True)
     number = 0
     while True:

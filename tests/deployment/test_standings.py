@@ -2,7 +2,7 @@
 
 from protonorm.core.robust import Standing
 from protonorm.deployment.events import Event
-from protonorm.deployment.federation import tell_of_standings
+from protonorm.deployment.federation import report_standings
 from protonorm.deployment.messages import Answer, read_answer_header, read_answer_tensors, write_answer
 from protonorm.deployment.status import StatusWriter
 from tests.deployment.sites import NAMES
@@ -36,7 +36,7 @@ def test_a_liar_is_named_in_each_round_and_the_others_are_not(tmp_path):
 
 def test_two_clients_that_differ_are_not_named():
     told = []
-    tell_of_standings(told.append, ["a", "b"], 1, {0: Standing(float("inf"), -1.0), 1: Standing(0.0, -1.0)})
+    report_standings(told.append, ["a", "b"], 1, {0: Standing(float("inf"), -1.0), 1: Standing(0.0, -1.0)})
     assert [event.what for event in told] == ["compared"] * 2
     assert told[0].numbers == {"length": 1e6, "cosine": -1.0}
 

@@ -11,10 +11,12 @@ import pytest
 
 from protonorm.cli.deploy_status import client_lines, federation_tables
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event, Log, read_events
-from protonorm.deployment.folders import ClientFolder, FederationFolder, FederationSettings
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.keys import make_client_key
 from protonorm.deployment.process_lock import end_owner, is_alive, is_locked, lock_owner, process_began, process_lock
+from protonorm.deployment.settings import FederationSettings
 from protonorm.deployment.status import Status, StatusWriter, seconds_since, view_client, view_federation
 from protonorm.errors import Failed
 

@@ -13,7 +13,7 @@ from protonorm.cli.deploy_status import standing
 from protonorm.deployment import web
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.keys import make_client_key
 from protonorm.deployment.settings import FederationSettings
 from protonorm.deployment.status import StatusWriter, view_federation

@@ -11,9 +11,10 @@ import pytest
 from protonorm import __version__
 from protonorm.core.frames import join, split
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.engine import REPAIR, Arrived
+from protonorm.deployment.call import REPAIR
+from protonorm.deployment.engine import Arrived
+from protonorm.deployment.https.calls import GONE
 from protonorm.deployment.https.client import Refused, Taken, Unreachable
-from protonorm.deployment.https.server import GONE
 from protonorm.deployment.messages import (
     FORMAT,
     Answer,
@@ -323,7 +324,7 @@ def test_a_client_that_leaves_is_heard_of_and_no_longer_let_in(keys):
         left.append(id)
         members[id] = members[id]._replace(gone="it left")
 
-    with keys.server(roster=lambda: members, leave=leave) as server:
+    with keys.server(roster=lambda: members, on_leave=leave) as server:
         connection = keys.connection(server)
         connection.leave()
         assert left == [0]

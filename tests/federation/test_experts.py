@@ -161,7 +161,7 @@ def test_samples_are_scored_alike_however_many_at_once(monkeypatch):
     seen = played(task, population, 1)
     site, order, given = population.site(0), Order(0, 1, 1), (seen["after"][0], seen["step"].message, ("test",))
     whole = evaluate_step(task, site, order, *given).counts
-    monkeypatch.setattr("protonorm.core.samples.LARGEST_BATCH", 3)
+    monkeypatch.setattr("protonorm.core.samples.MAX_BATCH", 3)
     few = evaluate_step(task, site, order, *given).counts
     for rule in ("logits", "received"):
         torch.testing.assert_close(few[f"test.nll.{rule}"], whole[f"test.nll.{rule}"], rtol=1e-5, atol=0)

@@ -91,7 +91,7 @@ def test_the_folder_of_a_hundred_rounds_of_ten_thousand_clients_is_small(tmp_pat
 )
 def test_who_is_asked(settings, expected):
     policy = Policy(6, 3, **settings)
-    assert [policy.asked(number, 5) for number in range(1, 6)] == expected
+    assert [policy.evaluation_scope(number, 5) for number in range(1, 6)] == expected
 
 
 def test_everybody_is_evaluated_now_and_then_and_at_the_end(tmp_path):

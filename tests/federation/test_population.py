@@ -6,7 +6,7 @@ import torch
 
 import protonorm as pn
 from protonorm.federation.client import first_state
-from protonorm.federation.population import hold_out
+from protonorm.federation.population import split_validation
 from protonorm.session.build import build
 from tests.support import pictures, site, spiral
 
@@ -85,7 +85,7 @@ def test_facts_of_all_clients_at_once_are_those_of_each_client():
     ("size", "share", "held"), [(10, 0.1, 1), (11, 0.1, 2), (1, 0.5, 0), (2, 0.9, 1), (7, 0.0, 0), (20, 0.25, 5)]
 )
 def test_validation_samples_are_held_out_of_the_training_part_but_never_the_last_one(size, share, held):
-    train, validation = hold_out(np.arange(size), share)
+    train, validation = split_validation(np.arange(size), share)
     assert (len(train), len(validation)) == (size - held, held)
     assert sorted([*train, *validation]) == list(range(size))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from protonorm.inference.info import facts_of, recommend, usual_rule
+from protonorm.inference.info import default_rule, facts_of, recommend
 from protonorm.inference.trained import answers_of, margins
 from tests.records import hundred, made
 from tests.support import run, spiral
@@ -35,8 +35,8 @@ def test_answers_by_hand():
 
 
 def test_a_client_without_any_rule_is_recommended_the_usual_one():
-    assert usual_rule("received", []).rule == "logits"
-    assert usual_rule("nearest-global", ["nearest-local"]).rule == "nearest-local"
+    assert default_rule("received", []).rule == "logits"
+    assert default_rule("nearest-global", ["nearest-local"]).rule == "nearest-local"
 
 
 def test_a_method_without_probabilities_has_none():

@@ -93,7 +93,7 @@ def test_cells_without_data_are_named_and_skipped(tmp_path, runs):
 def test_a_cell_that_cannot_be_run_does_not_stop_the_others(tmp_path, runs, error):
     runs.errors.append(error)
     found, told = task(tmp_path, only=["one"]), []
-    found.run(tell=told.append)
+    found.run(notify=told.append)
     assert len(runs.keys) == 3
     assert f"Skipped: {error}" in told
     assert states(found) == ["refused", "finished", "finished"]
@@ -117,7 +117,7 @@ def test_a_cell_that_diverged_is_a_dash_and_is_not_run_again(tmp_path, runs):
 def test_a_run_that_diverges_does_not_stop_the_others(tmp_path, runs):
     runs.errors.append(Diverged("The loss is not finite."))
     told = []
-    task(tmp_path, only=["one"]).run(tell=told.append)
+    task(tmp_path, only=["one"]).run(notify=told.append)
     assert "The loss is not finite." in told
     assert len(runs.keys) == 3
 
@@ -215,7 +215,7 @@ def test_an_error_of_the_last_writing_does_not_hide_the_first(tmp_path, runs):
     runs.errors.append(KeyboardInterrupt())
     told = []
     with pytest.raises(KeyboardInterrupt):
-        task(tmp_path).run(tell=told.append)
+        task(tmp_path).run(notify=told.append)
     assert "could not be written" in told[-1]
 
 

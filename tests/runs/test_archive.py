@@ -346,7 +346,7 @@ def test_a_bomb_is_refused_before_it_is_unpacked(folder, to, monkeypatch):
     bomb = bytes(2**16)
     path = repacked(to, lambda members: members | {"key/metrics.jsonl": bomb})
     assert path.stat().st_size < 2**13
-    monkeypatch.setitem(layout.LARGEST, ".jsonl", 2**15)
+    monkeypatch.setitem(layout.MAX_SIZES, ".jsonl", 2**15)
     monkeypatch.setattr(zipfile.ZipFile, "open", lambda *words: pytest.fail("it was unpacked"))
     with pytest.raises(ValueError, match=r"key/metrics\.jsonl must have at most 0\.03125 MiB"):
         study_in(to)._unpack("key", "metrics.jsonl")

@@ -34,15 +34,15 @@ def main() -> None:
     parser.add_argument(
         "--only", action="append", choices=list(METHODS), help="a method that is run; several may be given"
     )
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    work = Work(given.runs, given.data, given.workers)
-    for stage in given.stages:
+    work = Work(arguments.runs, arguments.data, arguments.workers)
+    for stage in arguments.stages:
         if stage == "tables":
             print("\n".join(f"{name}\n\n{make(work)}" for name, make in TABLES.items()))
         else:
-            write_fresh_pictures(given.data, CENTRE.dataset)
-            work.run(stage, given.only or METHODS)
+            write_fresh_pictures(arguments.data, CENTRE.dataset)
+            work.run(stage, arguments.only or METHODS)
 
 
 if __name__ == "__main__":

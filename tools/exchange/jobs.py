@@ -98,8 +98,8 @@ class Job(NamedTuple):
 @cache
 def rounds_of(models: str, two: bool) -> int:
     """Return the rounds in which a method with one or two networks costs what Duet does in ROUNDS, rounded up."""
-    both = _macs(SETTINGS["models"]) + _macs(SECOND)
-    return ceil(ROUNDS * JUDGED * both / (_macs(models) + (_macs(SECOND) if two else 0)))
+    macs = _macs(SETTINGS["models"]) + _macs(SECOND)
+    return ceil(ROUNDS * JUDGED * macs / (_macs(models) + (_macs(SECOND) if two else 0)))
 
 
 def _macs(models: str) -> float:
@@ -112,13 +112,13 @@ def write_fresh_pictures(folder: Path, name: str) -> None:
     path = folder / f"{name}.npz"
     if path.exists():
         return
-    whole = read_prepared(data_root() / f"{name}.npz")
-    order = np.argsort(whole.labels, kind="stable")
-    firsts = np.searchsorted(whole.labels[order], np.arange(len(whole.classes)))  # (K,) where each class begins
+    data = read_prepared(data_root() / f"{name}.npz")
+    order = np.argsort(data.labels, kind="stable")
+    firsts = np.searchsorted(data.labels[order], np.arange(len(data.classes)))  # (K,) where each class begins
     ranks = np.empty(len(order), np.int64)  # (N,) how many of its class stand before a picture
-    ranks[order] = np.arange(len(order)) - firsts[whole.labels[order]]
+    ranks[order] = np.arange(len(order)) - firsts[data.labels[order]]
     kept = ranks >= SEEN
-    write_prepared(path, Arrays(whole.images[kept], whole.labels[kept], whole.split[kept], whole.classes))
+    write_prepared(path, Arrays(data.images[kept], data.labels[kept], data.split[kept], data.classes))
 
 
 def tuning(method: str) -> list[Job]:

@@ -33,10 +33,10 @@ def table(work: Work) -> str:
     """Compare all methods in the centre of the map, under their chosen rules and all others, three seeds."""
     rows = []
     for method in TABLE:
-        pick, known = work.chosen(method), work.done(tuning(method)[0])
+        pick, run = work.chosen(method), work.done(tuning(method)[0])
         jobs = [work.job(method, CENTRE, seed) for seed in SEEDS] if pick else []
-        held = known.info.rules if known else []
-        cells = [_entry(work, jobs, rule) if rule in held else "" for rule in RULES]
+        rules = run.info.rules if run else []
+        cells = [_entry(work, jobs, rule) if rule in rules else "" for rule in RULES]
         best = f"{_entry(work, jobs, pick.rule)} (`{pick.rule}`)" if pick else "–"
         rows.append([method, best, *cells, "" if method == OURS else _gain(work, method)])
     return _table([str(CENTRE), "under the chosen rule", *RULES, f"gain of {OURS} on it, client by client"], rows)
@@ -71,8 +71,8 @@ def whole_map(work: Work) -> str:
             if name in controls:
                 gain = accuracies[name] - accuracies[controls[name]]
                 cells.append("–" if math.isnan(gain) else points(gain / 100))
-        ours = [work.job(OURS, place, SEEDS[0])] if work.chosen(OURS) else []
-        rows.append([*cells, _entry(work, ours, TOGETHER)])
+        job = [work.job(OURS, place, SEEDS[0])] if work.chosen(OURS) else []
+        rows.append([*cells, _entry(work, job, TOGETHER)])
     return _table(["clients × samples, α", "majority", *head, f"{OURS}, `{TOGETHER}`"], rows)
 
 
@@ -106,12 +106,12 @@ def _gain(work: Work, method: str) -> str:
             work.done(work.job(one, CENTRE, seed)) if pick else None
             for one, pick in zip((OURS, method), picks, strict=True)
         ]
-        ours, theirs = (
+        accuracies, baseline = (
             by_client(run, pick.rule) if run and pick and not run.failure else None
             for run, pick in zip(runs, picks, strict=True)
         )
-        if ours is not None and theirs is not None:
-            gains.append((ours - theirs)[~np.isnan(ours)])
+        if accuracies is not None and baseline is not None:
+            gains.append((accuracies - baseline)[~np.isnan(accuracies)])
     if not gains:
         return "–"
     gain = measure(gains)
@@ -121,7 +121,7 @@ def _gain(work: Work, method: str) -> str:
 
 def _entry(work: Work, jobs: Sequence[Job], rule: str) -> str:
     """Write the mean over seeds, half of Student's interval, and how many seeds are missing."""
-    results = [one for job in jobs if (one := work.done(job))]
+    results = [result for job in jobs if (result := work.done(job))]
     if any(one.failure for one in results):
         return "diverged"
     numbers = [accuracy(one, rule)[1] for one in results]

@@ -60,11 +60,11 @@ class Work:
         """Choose learning rate, settings and rule by validation accuracy; None while runs are missing."""
         choices: list[tuple[float, Pick]] = []
         for job in tuning(method):
-            one = self.done(job)
-            if one is None:
+            run = self.done(job)
+            if run is None:
                 return None
-            if not one.failure:
-                choices += [(accuracy(one, rule)[0], Pick(job.lr, job.fields, rule)) for rule in one.info.rules]
+            if not run.failure:
+                choices += [(accuracy(run, rule)[0], Pick(job.lr, job.fields, rule)) for rule in run.info.rules]
         if not choices:
             raise ValueError(f"Every setting of {method} diverged.")
         return max(choices, key=lambda pair: pair[0])[1]
@@ -110,8 +110,8 @@ class Work:
                 print(f"{job.method}, {job.place}, seed {job.seed}, lr {job.lr:g}: {error}")
                 continue
             accuracies = ", ".join(f"{rule} {accuracy(finished, rule)[1]:.1f}" for rule in finished.info.rules)
-            more = " ".join(f"{name}={value}" for name, value in job.fields.items())
-            print(f"{job.method} {more}, {job.place}, seed {job.seed}, lr {job.lr:g}: {accuracies}"
+            extra = " ".join(f"{name}={value}" for name, value in job.fields.items())
+            print(f"{job.method} {extra}, {job.place}, seed {job.seed}, lr {job.lr:g}: {accuracies}"
                   f" ({time.monotonic() - start:.0f} s)")  # fmt: skip
 
 

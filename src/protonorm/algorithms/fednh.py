@@ -29,7 +29,7 @@ from protonorm.geometry.prototypes import on_circle, orthogonal, smoothed, weigh
 from protonorm.tensors import Tensors, floats, snapshot
 
 SCALE = {"cnn4": 1.0}  # initial s of the authors' code: for their 4-layer CNN …
-SCALE_ELSEWHERE = 20.0  # … and for their ResNet-18
+DEFAULT_SCALE = 20.0  # … and for their ResNet-18
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -50,7 +50,7 @@ class FedNH(Received, Additive):
         """Fill in the network's initial scale if it is not set."""
         if self.scale is not None:
             return self
-        return replace(self, scale=SCALE.get(networks[0], SCALE_ELSEWHERE))  # all clients have the same network
+        return replace(self, scale=SCALE.get(networks[0], DEFAULT_SCALE))  # all clients have the same network
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: features, scale and directions; clients send those of their classes, with counts."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, one_hot
 
-from protonorm.algorithms.parts.heads import SharedHead, check_one_layer, first_head, head_of, linear
+from protonorm.algorithms.parts.heads import SharedHead, check_one_layer, head_of, initial_head, linear
 from protonorm.algorithms.parts.messages import (
     Averaged,
     Weighting,
@@ -80,7 +80,7 @@ class FedGen(SharedHead, Additive):
 
     def init_server(self, server: Server) -> Step:
         """Create the initial head; the generator is not sent before it is trained."""
-        head, generator = first_head(server), self._generator(server)
+        head, generator = initial_head(server), self._generator(server)
         return Step(head | floats(snapshot("generator", generator)), head)
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:

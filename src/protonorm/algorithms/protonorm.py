@@ -37,7 +37,7 @@ GAMMA = {
     "spiral": 10.0,
     "fashion": 300.0,
 }
-GAMMA_ELSEWHERE = 100.0
+DEFAULT_GAMMA = 100.0
 AUTO = "auto"
 SHORTEST = 1e-3  # lower bound of the prototypes' mean norm
 PULL = 10.0  # weight of cos(z, ĉ) in the loss at a measured γ; derived in docs/algorithms/protonorm.md
@@ -78,7 +78,7 @@ class ProtoNorm(Prototypes, AveragedByClass):
 
     def adapted(self, dataset: str, networks: Sequence[str]) -> Self:
         """Fill in the data set's γ if it is not set."""
-        return self if self.gamma is not None else replace(self, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
+        return self if self.gamma is not None else replace(self, gamma=GAMMA.get(dataset, DEFAULT_GAMMA))
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise, before training starts, if the solver cannot align the prototypes."""

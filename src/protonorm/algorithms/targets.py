@@ -19,10 +19,10 @@ from pydantic import model_validator
 from torch import Tensor
 
 from protonorm.algorithms.parts.common_inputs import TARGETS, digest_of, read_targets
-from protonorm.algorithms.parts.heads import check_one_layer, first_head, head_of, take_head
+from protonorm.algorithms.parts.heads import check_one_layer, head_of, initial_head, replace_head
 from protonorm.algorithms.parts.messages import EXAMPLES, Averaged, examples, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import prototype_scores
-from protonorm.algorithms.protonorm import GAMMA, GAMMA_ELSEWHERE
+from protonorm.algorithms.protonorm import DEFAULT_GAMMA, GAMMA
 from protonorm.core import Client, Schema, Server, SplitModel, Step, Task
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
@@ -89,7 +89,7 @@ class FixedTargets(Averaged):
         """Fill in the data set's γ and the digest of the file of targets if they are not set."""
         method = self
         if self.loss == "squared" and self.gamma is None:
-            method = replace(method, gamma=GAMMA.get(dataset, GAMMA_ELSEWHERE))
+            method = replace(method, gamma=GAMMA.get(dataset, DEFAULT_GAMMA))
         if self._from_file and self.sha256 is None:
             method = replace(method, sha256=digest_of(self.targets, TARGETS))
         return method
@@ -110,7 +110,7 @@ class FixedTargets(Averaged):
 
     def init_server(self, server: Server) -> Step:
         """Return an empty message, or the initial head of all clients."""
-        head = first_head(server) if self.head == "shared" else {}
+        head = initial_head(server) if self.head == "shared" else {}
         return Step(head, head)
 
     def init_client(self, client: Client) -> Tensors:
@@ -120,7 +120,7 @@ class FixedTargets(Averaged):
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
         """Replace the client's head by the shared head."""
-        return take_head(state, message) if self.head == "shared" else None
+        return replace_head(state, message) if self.head == "shared" else None
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR towards the targets."""

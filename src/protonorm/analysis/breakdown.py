@@ -64,8 +64,9 @@ def plain_run(run: Run) -> dict[str, Any]:
         "headline": run.info.headline,
         "chosen": {"round": record.round, "by": _chosen_by(run), "rules": rules} if record else None,
         "summary": {
-            rule: one and {"best": one.best._asdict(), "last": one.last._asdict(), "own_best": one.own_best}
-            for rule, one in summaries.items()
+            rule: numbers
+            and {"best": numbers.best._asdict(), "last": numbers.last._asdict(), "own_best": numbers.own_best}
+            for rule, numbers in summaries.items()
         },
         "majority": run.majority.model_dump() if run.majority else None,
         "failure": run.failure.model_dump() if run.failure else None,
@@ -78,7 +79,8 @@ def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None
         case "round":
             records = [(record, rule, value) for record in run.rounds for rule, value in record.rules.items()]
             return [
-                about(run, one) | {"loss": one.loss, "rule": rule} | _accuracies(value) for one, rule, value in records
+                about(run, item) | {"loss": item.loss, "rule": rule} | _accuracies(value)
+                for item, rule, value in records
             ]
         case "client":
             return client_rows(run, alone, rule)
@@ -134,8 +136,8 @@ def rule_rows(run: Run) -> Rows:
         about(run, record)
         | {"rule": rule, "headline": rule == run.info.headline}
         | _accuracies(record.rules.get(rule) if record else None)
-        | {"best": one.best.pooled if one else None, "last": one.last.pooled if one else None}
-        for rule, one in summaries.items()
+        | {"best": numbers.best.pooled if numbers else None, "last": numbers.last.pooled if numbers else None}
+        for rule, numbers in summaries.items()
     ]
 
 
@@ -148,17 +150,18 @@ def about(run: Run, record: RoundRecord | None) -> dict[str, Any]:
 
 def check_rule(run: Run, rule: str | None) -> str:
     """Return `rule`, or the method's headline rule if None; raise a ValueError if the run has no such rule."""
-    rules, wanted = run.info.rules, rule_name(rule or run.info.headline)
-    if wanted not in rules:
-        raise ValueError(f"There is no rule {wanted!r} in this run; known: {', '.join(rules)}.")
-    return wanted
+    rules, requested = run.info.rules, rule_name(rule or run.info.headline)
+    if requested not in rules:
+        raise ValueError(f"There is no rule {requested!r} in this run; known: {', '.join(rules)}.")
+    return requested
 
 
 def matching_local(run: Run, local: Sequence[Run]) -> Run | None:
     """Find the run of Local with the same seed and clients, whose round was chosen in the same way."""
     if is_local(run):
         return None
-    return next((one for one in local if _chosen_by(one) == _chosen_by(run) and not pair_runs([run], [one])[1]), None)
+    alike = (other for other in local if _chosen_by(other) == _chosen_by(run))
+    return next((other for other in alike if not pair_runs([run], [other]).mismatch), None)
 
 
 def locals_in(root: Path) -> dict[Path, RunInfo]:
@@ -170,17 +173,19 @@ def locals_in(root: Path) -> dict[Path, RunInfo]:
     return {folder: info for folder, info in infos.items() if info.experiment.algorithm.name == "local"}
 
 
-def local_beside(run: Run, known: Mapping[Path, RunInfo] | None = None) -> Run | None:
+def local_beside(run: Run, local_runs: Mapping[Path, RunInfo] | None = None) -> Run | None:
     """Find a run of Local with the same settings and enough rounds, in the run's folder or among `known` runs."""
     if is_local(run):
         return None
-    wanted, needed = run_settings(run.info, without=APART), run.info.experiment.rounds
+    settings, rounds = run_settings(run.info, without=APART), run.info.experiment.rounds
     runs = []
-    for folder, info in (locals_in(run.folder.parent) if known is None else known).items():
-        if run_settings(info, without=APART) == wanted:
+    for folder, info in (locals_in(run.folder.parent) if local_runs is None else local_runs).items():
+        if run_settings(info, without=APART) == settings:
             with suppress(*UNREADABLE):
-                runs.append(read_whole(folder, needed))
-    return matching_local(run, [one for one in runs if len(one.rounds) >= needed or one.stopped_early])
+                runs.append(read_whole(folder, rounds))
+    return matching_local(
+        run, [candidate for candidate in runs if len(candidate.rounds) >= rounds or candidate.stopped_early]
+    )
 
 
 def _reported(run: Run) -> RoundRecord | None:
@@ -196,13 +201,13 @@ def _shares(run: Run, rule: str, unit: str, alone: Run | None, measured: Mapping
     columns = {"accuracy": reported_accuracies(run, rule, unit), **measured}
     if alone is None:
         return columns
-    mismatch, ways = pair_runs([run], [alone]).mismatch, (_chosen_by(run), _chosen_by(alone))
-    if not mismatch and ways[0] != ways[1]:
-        mismatch = f"how their rounds were chosen (by {ways[0]}; by {ways[1]})"
+    mismatch, choices = pair_runs([run], [alone]).mismatch, (_chosen_by(run), _chosen_by(alone))
+    if not mismatch and choices[0] != choices[1]:
+        mismatch = f"how their rounds were chosen (by {choices[0]}; by {choices[1]})"
     if mismatch:
         raise ValueError(f"The two runs cannot be put side by side client by client: they differ in {mismatch}.")
-    theirs = reported_accuracies(alone, None, unit)
-    return columns | {"alone": theirs, "gain": np.round(columns["accuracy"] - theirs, EXACT)}
+    reference = reported_accuracies(alone, None, unit)
+    return columns | {"alone": reference, "gain": np.round(columns["accuracy"] - reference, EXACT)}
 
 
 def _accuracies(value: Any) -> dict[str, float | None]:

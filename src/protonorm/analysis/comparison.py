@@ -71,11 +71,11 @@ class Cell:
     @classmethod
     def of(cls, values: Sequence[float | None], repeated: bool = False) -> "Cell | None":
         """Average over runs; runs that share a seed (`repeated`) are not independent and get no interval."""
-        known = [value for value in values if value is not None]
-        if not known:
+        present = [value for value in values if value is not None]
+        if not present:
             return None
-        std, apart = stdev(known) if len(known) > 1 else None, None if repeated else mean_interval(known)
-        return cls(fmean(known), std, apart, spread(known) if apart and len(known) == 2 else None)
+        std, interval = stdev(present) if len(present) > 1 else None, None if repeated else mean_interval(present)
+        return cls(fmean(present), std, interval, spread(present) if interval and len(present) == 2 else None)
 
     def text(self, scale: int = 100, digits: int = 2) -> str:
         """Format the mean with its spread, or the range alone, by default in per cent."""
@@ -142,14 +142,14 @@ def rows(runs: Mapping[str, Sequence[Run | Unread]], margin: float = 0.0) -> lis
     A method without a readable run has one row, whose note gives the reason. Gains up to the margin count as zero.
     """
     groups = whole(runs)
-    table = [row for method, found in runs.items() for row in _method_rows(method, groups.get(method, []), found)]
+    table = [row for method, outcomes in runs.items() for row in _method_rows(method, groups.get(method, []), outcomes)]
     leaders = _leaders(table, groups, margin)
     local, solo = against_local(groups, margin), against_solo(groups, margin)
-    for place, row in enumerate(table):
+    for position, row in enumerate(table):
         if row.headline:
-            alike = leaders.get(row.method)
-            marked = replace(row, leads=alike is not None, alike=alike or {})
-            table[place] = replace(marked, local=local.get(row.method), solo=solo.get(row.method))
+            leader = leaders.get(row.method)
+            marked = replace(row, leads=leader is not None, alike=leader or {})
+            table[position] = replace(marked, local=local.get(row.method), solo=solo.get(row.method))
     return [*table, *_majority_rows([run for group in groups.values() for run in group])]
 
 
@@ -162,8 +162,8 @@ def titled(table: Sequence[Row]) -> list[Row]:
 
     shown = []
     for row in table:
-        alike = {names[name]: reason for name, reason in row.alike.items()}
-        shown.append(replace(row, method=names[row.method], local=named(row.local), solo=named(row.solo), alike=alike))
+        rivals = {names[name]: reason for name, reason in row.alike.items()}
+        shown.append(replace(row, method=names[row.method], local=named(row.local), solo=named(row.solo), alike=rivals))
     return shown
 
 
@@ -194,9 +194,9 @@ def whole(runs: Mapping[str, Sequence[Run | Unread]]) -> dict[str, list[Run]]:
 
 def reported(run: Run, rule: str) -> Reported | None:
     """Return a run's numbers under a rule, in the round chosen under the headline rule; None if there are none."""
-    choice, beside = run.chosen, run.summary(rule)
+    choice, summary = run.chosen, run.summary(rule)
     accuracy = choice.record.rules.get(rule) if choice else None
-    return Reported(run.info.experiment.seed, choice, accuracy, beside) if beside else None
+    return Reported(run.info.experiment.seed, choice, accuracy, summary) if summary else None
 
 
 def rules_in_order(run: Run) -> list[str]:
@@ -214,7 +214,9 @@ def _majority_rows(runs: Sequence[Run]) -> list[Row]:
         parts.setdefault(json.dumps(data_settings(run), sort_keys=True), []).append(run)
     sources = {"mean": "mean", "worst": "worst", "own_best": "mean"}
     table = []
-    for group, name in zip(parts.values(), labels([data_settings(some[0]) for some in parts.values()]), strict=True):
+    for group, name in zip(
+        parts.values(), labels([data_settings(group_runs[0]) for group_runs in parts.values()]), strict=True
+    ):
         levels = {tuple(part.tobytes() for part in run.population): run.majority for run in group}.values()
         cells = {
             column: Cell.of([getattr(level, sources.get(column, "pooled")) for level in levels if level])
@@ -243,29 +245,29 @@ def _leaders(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: 
     return leaders
 
 
-def _method_rows(method: str, runs: Sequence[Run], found: Sequence[Run | Unread]) -> list[Row]:
+def _method_rows(method: str, runs: Sequence[Run], outcomes: Sequence[Run | Unread]) -> list[Row]:
     """Build a method's rows from its readable runs; unreadable runs are noted."""
-    unread = [run for run in found if isinstance(run, Unread)]
+    unread = [run for run in outcomes if isinstance(run, Unread)]
     rules = rules_in_order(runs[0]) if runs else [unread[0].headline]
     stopped = sorted({run.failure.round for run in runs if run.failure})
     table = []
     for rule in rules:
-        numbers = [one for run in runs if (one := reported(run, rule))]
-        repeated = share_a_seed([one.seed for one in numbers])
-        known = [(one.seed, one.choice) for one in numbers if one.choice and one.chosen]
+        numbers = [values for run in runs if (values := reported(run, rule))]
+        repeated = share_a_seed([values.seed for values in numbers])
+        evaluated = [(values.seed, values.choice) for values in numbers if values.choice and values.chosen]
         notes = [f"stopped in round {' and '.join(map(str, stopped))}"] if stopped else []
-        if 0 < len(known) < len(runs) + len(unread):
-            notes.append(f"{len(known)} of {len(runs) + len(unread)} seeds")
+        if 0 < len(evaluated) < len(runs) + len(unread):
+            notes.append(f"{len(evaluated)} of {len(runs) + len(unread)} seeds")
         notes += [f"not read: {run.reason.rstrip('.')}" for run in unread]
         row = Row(
             method,
             rule,
             headline=rule == rules[0],
-            cells={name: Cell.of([get(one) for one in numbers], repeated) for name, (_, get) in COLUMNS.items()},
+            cells={name: Cell.of([get(values) for values in numbers], repeated) for name, (_, get) in COLUMNS.items()},
             note=", ".join(notes),
-            seeds=tuple(seed for seed, _ in known),
-            rounds=tuple(choice.record.round for _, choice in known),
-            chosen_by=", ".join(sorted({choice.by for _, choice in known})),
+            seeds=tuple(seed for seed, _ in evaluated),
+            rounds=tuple(choice.record.round for _, choice in evaluated),
+            chosen_by=", ".join(sorted({choice.by for _, choice in evaluated})),
         )
         table.append(row)
     return table

@@ -60,18 +60,18 @@ def same_clients(run: Run, other: Run) -> str:
         return "who the clients are"
     if _networks(run) != _networks(other):
         return "the clients' networks"
-    if any(not np.array_equal(one, two) for one, two in zip(run.population, other.population, strict=True)):
+    if any(not np.array_equal(first, second) for first, second in zip(run.population, other.population, strict=True)):
         return "who holds which samples"
     if not run.knows_samples and run.chosen and other.chosen:  # only the numbers of test samples are known
-        ours, theirs = run.support(run.chosen.record), other.support(other.chosen.record)
-        tested = (ours > 0) & (theirs > 0)
-        return "how many samples clients test on" if (ours[tested] != theirs[tested]).any() else ""
+        support, reference_support = run.support(run.chosen.record), other.support(other.chosen.record)
+        tested = (support > 0) & (reference_support > 0)
+        return "how many samples clients test on" if (support[tested] != reference_support[tested]).any() else ""
     return ""
 
 
 def same_but_control(run: Run, other: Run) -> str:
     """Return how a run and a solo control differ besides the control; empty if they do not."""
-    first, second = (run_settings(one.info, without=UNLIKE) for one in (run, other))
+    first, second = (run_settings(item.info, without=UNLIKE) for item in (run, other))
     return _difference(first, second) or same_clients(run, other)
 
 
@@ -83,7 +83,7 @@ def pair_runs(runs: Sequence[Run], references: Sequence[Run], differ: Differ = s
 
     seeds = [sorted(run.info.experiment.seed for run in group) for group in (runs, references)]
     if seeds[0] != seeds[1]:
-        return Pairs([], f"seeds ({'; '.join(', '.join(map(str, some)) or 'none' for some in seeds)})")
+        return Pairs([], f"seeds ({'; '.join(', '.join(map(str, values)) or 'none' for values in seeds)})")
     pairs = list(zip(sorted(runs, key=order), sorted(references, key=order), strict=True))
     mismatch = next(filter(None, starmap(differ, pairs)), "")
     return Pairs([] if mismatch else pairs, mismatch)
@@ -139,18 +139,18 @@ def gains_of(paired: Pairs) -> Gains:
     computed = Gains([], [], [], paired.mismatch)
     for run, reference in paired.pairs:
         seed, chosen, other = run.info.experiment.seed, run.chosen, reference.chosen
-        ours, theirs = reported_accuracies(run), reported_accuracies(reference)
-        known = ~np.isnan(ours)
-        if chosen is None or other is None or not known.any() or np.isnan(theirs).all():
+        accuracies, baseline = reported_accuracies(run), reported_accuracies(reference)
+        evaluated = ~np.isnan(accuracies)
+        if chosen is None or other is None or not evaluated.any() or np.isnan(baseline).all():
             return Gains([], [], [], f"a round to report, which seed {seed} does not have on both sides")
         if chosen.by != other.by:
             return Gains([], [], [], f"how their rounds were chosen (by {chosen.by}; by {other.by})")
-        if not np.array_equal(known, ~np.isnan(theirs)):
+        if not np.array_equal(evaluated, ~np.isnan(baseline)):
             return Gains([], [], [], f"the clients that were evaluated with seed {seed}")
         computed.seeds.append(seed)
-        computed.gains.append(np.round(ours[known] - theirs[known], EXACT))
+        computed.gains.append(np.round(accuracies[evaluated] - baseline[evaluated], EXACT))
         # population counts may be missing from the record
-        computed.samples.append(run.support(chosen.record)[known].astype(float))
+        computed.samples.append(run.support(chosen.record)[evaluated].astype(float))
     return computed
 
 
@@ -158,9 +158,9 @@ def measure(gains: Sequence[Numbers], margin: float = 0.0, *, repeated: bool = F
     """Summarise the gains of runs, each (M,); `repeated` runs share a seed and are not independent."""
     cases = np.sort(np.concatenate(gains))  # (n,)
     harmed = -cases[cases < -margin]
-    means = [float(one.mean()) for one in gains]
+    means = [float(seed_gains.mean()) for seed_gains in gains]
     interval = None if repeated else bootstrap_interval(gains)
-    few = "one seed" if len(gains) < 2 else "fewer than two clients"
+    reason = "one seed" if len(gains) < 2 else "fewer than two clients"
     gaining = int(np.count_nonzero(cases > margin))
     return Transfer(
         seeds=len(gains),
@@ -180,7 +180,7 @@ def measure(gains: Sequence[Numbers], margin: float = 0.0, *, repeated: bool = F
         p=None if repeated else statistics.sign_flip(means),
         p_holm=None,
         verdict=verdict(interval, margin) if interval else None,
-        no_interval="" if interval else "runs share a seed" if repeated else few,
+        no_interval="" if interval else "runs share a seed" if repeated else reason,
     )
 
 
@@ -216,30 +216,40 @@ def against_local(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
     """Compare each method with clients that train alone, where given; p-values of solo controls are corrected apart."""
     local = {name: runs for name, runs in groups.items() if is_local(runs[0])}
     methods = {name: runs for name, runs in groups.items() if name not in local}
-    found = {name: _nearest(runs, local, same_clients, margin) for name, runs in methods.items()}
+    contrasts = {name: _nearest(runs, local, same_clients, margin) for name, runs in methods.items()}
     families = [[name for name in methods if is_solo(methods[name][0]) == solo] for solo in (False, True)]
-    return {name: one for family in families for name, one in corrected({key: found[key] for key in family}).items()}
+    return {
+        name: contrast
+        for family in families
+        for name, contrast in corrected({key: contrasts[key] for key in family}).items()
+    }
 
 
 def against_solo(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
     """Compare each method with its solo control, in which each client federates only with itself, where it is given."""
     controls = {name: runs for name, runs in groups.items() if is_solo(runs[0])}
-    found = {}
+    contrasts = {}
     for name, runs in groups.items():
         if name not in controls:
             method = runs[0].info.experiment.algorithm
-            own = {other: some for other, some in controls.items() if some[0].info.experiment.algorithm == method}
-            found[name] = _nearest(runs, own, same_but_control, margin)
-    return corrected(found)
+            own = {
+                other: members for other, members in controls.items() if members[0].info.experiment.algorithm == method
+            }
+            contrasts[name] = _nearest(runs, own, same_but_control, margin)
+    return corrected(contrasts)
 
 
 def corrected(contrasts: Mapping[str, Contrast | None]) -> dict[str, Contrast]:
     """Correct the p-values of contrasts for multiple testing (Holm), without methods that have no contrast."""
-    known = {name: one for name, one in contrasts.items() if one}
-    tested = {name: one.transfer for name, one in known.items() if one.transfer and one.transfer.p is not None}
-    steps = statistics.holm([one.p for one in tested.values() if one.p is not None])
-    return known | {
-        name: replace(known[name], transfer=replace(transfer, p_holm=step))
+    comparable = {name: contrast for name, contrast in contrasts.items() if contrast}
+    tested = {
+        name: contrast.transfer
+        for name, contrast in comparable.items()
+        if contrast.transfer and contrast.transfer.p is not None
+    }
+    steps = statistics.holm([transfer.p for transfer in tested.values() if transfer.p is not None])
+    return comparable | {
+        name: replace(comparable[name], transfer=replace(transfer, p_holm=step))
         for (name, transfer), step in zip(tested.items(), steps, strict=True)
     }
 
@@ -269,8 +279,8 @@ def _alike(gains: Gains, margin: float) -> str:
 def _nearest(runs: Sequence[Run], references: Groups, differ: Differ, margin: float) -> Contrast | None:
     """Compare runs with the first matching reference; without a match, return the mismatch with the first reference."""
     mismatch = None
-    for name, others in references.items():
-        gains = gains_of(pair_runs(runs, others, differ))
+    for name, candidates in references.items():
+        gains = gains_of(pair_runs(runs, candidates, differ))
         if not gains.missing:
             return Contrast(name, measure(gains.gains, margin, repeated=share_a_seed(gains.seeds)))
         mismatch = mismatch or Contrast(name, None, gains.missing)

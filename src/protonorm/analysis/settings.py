@@ -23,7 +23,7 @@ def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in settings.items():
         if isinstance(value, Mapping):
             flat |= {name: value["name"]} if "name" in value else {}
-            flat |= flatten_settings({f"{name}.{field}": one for field, one in value.items() if field != "name"})
+            flat |= flatten_settings({f"{name}.{field}": item for field, item in value.items() if field != "name"})
         else:
             flat[name] = value
     return flat
@@ -32,7 +32,7 @@ def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 def run_settings(info: RunInfo, only: Collection[str] = (), without: Collection[str] = ()) -> dict[str, Any]:
     """Return a run's flattened settings: all, only some parts, or all without some parts."""
     plain = info.experiment.plain().items()
-    return flatten_settings({key: one for key, one in plain if (not only or key in only) and key not in without})
+    return flatten_settings({key: item for key, item in plain if (not only or key in only) and key not in without})
 
 
 def data_settings(run: Run) -> dict[str, Any]:
@@ -48,17 +48,17 @@ def settings_of(run: Run) -> dict[str, Any]:
 
 def labels(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the shortest distinguishing label of each run's settings; empty where nothing differs."""
-    names = dict.fromkeys(name for one in settings for name in one)
+    names = dict.fromkeys(name for item in settings for name in item)
     texts = []
-    for one in settings:
-        words, others = [], settings
+    for plain in settings:
+        words, rivals = [], settings
         for name in names:
-            alike = [other for other in others if str(other.get(name)) == str(one.get(name))]
-            if len(alike) < len(others) and name in one:
-                text = f"{one[name]:g}" if isinstance(one[name], float) else str(one[name])
+            equals = [other for other in rivals if str(other.get(name)) == str(plain.get(name))]
+            if len(equals) < len(rivals) and name in plain:
+                text = f"{plain[name]:g}" if isinstance(plain[name], float) else str(plain[name])
                 short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
                 words.append(short if name in ("dataset", "partition") else f"{name.split('.')[-1]}={short}")
-            others = alike  # only runs with equal labels so far need further words
+            rivals = equals  # only runs with equal labels so far need further words
         texts.append(", ".join(words))
     return texts
 
@@ -84,18 +84,22 @@ def read_filters(words: Sequence[str]) -> dict[str, list[str]]:
 def matching(runs: Sequence[Run], filters: Mapping[str, Sequence[str]]) -> list[Run]:
     """Return the runs that match the filters; raise a ValueError for a name or a value that no run has."""
     settings = [settings_of(run) for run in runs]
-    kept, names = list(zip(runs, settings, strict=True)), list(dict.fromkeys(key for one in settings for key in one))
+    kept, names = list(zip(runs, settings, strict=True)), list(dict.fromkeys(key for item in settings for key in item))
     for name, texts in filters.items() if runs else ():
         if name not in names:
             near = [key for key in names if key.split(".")[-1] == name] or get_close_matches(name, names)
             hint = f"did you mean {' or '.join(near)}?" if near else f"there are: {shortened(', '.join(names))}."
             raise ValueError(f"{shown(name)} is not a setting of these runs; {hint}")
-        values = [one[name] for one in settings if name in one]
+        values = [item[name] for item in settings if name in item]
         for text in texts:
             if not any(_same(name, text, value) for value in values):
-                known = dict.fromkeys(map(written, values))
-                raise ValueError(f"No run has {shortened(f'{name}={text}')}; there are: {shortened(', '.join(known))}.")
-        kept = [(run, one) for run, one in kept if name in one and any(_same(name, text, one[name]) for text in texts)]
+                available = dict.fromkeys(map(written, values))
+                raise ValueError(
+                    f"No run has {shortened(f'{name}={text}')}; there are: {shortened(', '.join(available))}."
+                )
+        kept = [
+            (run, item) for run, item in kept if name in item and any(_same(name, text, item[name]) for text in texts)
+        ]
     return [run for run, _ in kept]
 
 
@@ -105,12 +109,12 @@ def differing(runs: Sequence[Run]) -> list[str]:
     A setting of a method, a data set or a partition counts only if runs with the same one differ in it.
     """
     settings = [settings_of(run) for run in runs]
-    names = dict.fromkeys(name for one in settings for name in one if name not in APART)
+    names = dict.fromkeys(name for item in settings for name in item if name not in APART)
 
     def differs(name: str) -> bool:
         owner = name.split(".")[0]
-        pairs = {("" if owner == name else str(one.get(owner)), str(one.get(name))) for one in settings}
-        return len(pairs) > len({alike for alike, _ in pairs})
+        pairs = {("" if owner == name else str(item.get(owner)), str(item.get(name))) for item in settings}
+        return len(pairs) > len({first for first, _ in pairs})
 
     def place(name: str) -> tuple[bool, int]:
         return name == "seed", [*FIRST, name.split(".")[0]].index(name.split(".")[0])
@@ -132,8 +136,8 @@ def _same(name: str, text: str, value: Any) -> bool:
         return text in (value, value.rsplit(":", 1)[-1])
     if isinstance(value, float) and text == written(value):  # as lists of runs print it
         return True
-    given = parse_value(name, text)
+    wanted = parse_value(name, text)
     try:
-        return bool((float(given) if isinstance(given, str) else given) == value)  # YAML reads 1e-3 as a string
+        return bool((float(wanted) if isinstance(wanted, str) else wanted) == value)  # YAML reads 1e-3 as a string
     except ValueError:
         return False

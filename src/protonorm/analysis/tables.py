@@ -42,7 +42,7 @@ def caption(rows: Sequence[Row]) -> list[str]:
     The meaning of columns, gains, verdicts and rules is the same for every table, and is in the documentation.
     """
     controls = {row.solo.reference for row in rows if row.solo}  # their gains over Local are in the table
-    seeds = [one.seeds for one in _transfers(rows) if one.verdict]
+    seeds = [transfer.seeds for transfer in _transfers(rows) if transfer.verdict]
     narrow = f" With fewer than {FEW} seeds intervals of gains may be too narrow." if seeds and min(seeds) < FEW else ""
     accuracy = f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}."
     sentences = [why_bold(rows), *who_gains_lines([row for row in rows if row.method not in controls]), p_values(rows)]
@@ -54,11 +54,11 @@ def how_chosen(table: Sequence[Row]) -> str:
     """Describe how the reported rounds were chosen."""
     methods: dict[str, list[str]] = {}  # by the way their rounds were chosen
     for row in table:
-        for way in row.chosen_by.split(", ") if row.headline and row.chosen_by else ():
-            methods.setdefault(way, []).append(row.method)
+        for choice in row.chosen_by.split(", ") if row.headline and row.chosen_by else ():
+            methods.setdefault(choice, []).append(row.method)
     if len(methods) < 2:
-        return "".join(CHOSEN[way] for way in methods)
-    return "; ".join(f"of {listed(names)} {CHOSEN[way]}" for way, names in methods.items())
+        return "".join(CHOSEN[choice] for choice in methods)
+    return "; ".join(f"of {listed(names)} {CHOSEN[choice]}" for choice, names in methods.items())
 
 
 def what_spread_is(table: Sequence[Row]) -> str:
@@ -76,8 +76,8 @@ def what_spread_is(table: Sequence[Row]) -> str:
     if pairs := methods.pop(2, []):
         sentences.append(f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}.")
     if methods:
-        each = ", ".join(f"{count} of {listed(names)}" for count, names in methods.items())
-        seeds = f"{next(iter(methods))} seeds (Student's t)" if len(methods) == 1 else f"seeds (Student's t): {each}"
+        counts = ", ".join(f"{count} of {listed(names)}" for count, names in methods.items())
+        seeds = f"{next(iter(methods))} seeds (Student's t)" if len(methods) == 1 else f"seeds (Student's t): {counts}"
         sentences.append(f"± is half of the 95 % interval of the mean over {seeds}.")
     if single:
         sentences.append(f"{listed(single)} {'has' if len(single) == 1 else 'have'} one seed, and no interval.")
@@ -92,10 +92,10 @@ def why_bold(table: Sequence[Row]) -> str:
     Methods are ranked under one rule at a time.
     """
     heads = [row for row in table if row.headline and not row.is_majority]
-    several = len({row.rule for row in heads}) > 1
+    many_rules = len({row.rule for row in heads}) > 1
     sentences = []
     for row in (row for row in heads if row.leads):
-        where = f" under the rule {row.rule}" if several else ""
+        where = f" under the rule {row.rule}" if many_rules else ""
         if row.stands_out:
             apart = f"the accuracy of {row.method} can be told apart from that of every other method{where}"
             sentences.append(f"Bold: {apart}.{is_hint(row)}")
@@ -106,7 +106,7 @@ def why_bold(table: Sequence[Row]) -> str:
                 rivals = f"{listed(list(row.alike))} ({reasons.pop()})"
             apart = f"that of {row.method} cannot be told apart from that of {rivals}"
             sentences.append(f"No accuracy{where} is bold: {apart}.")
-    if several:
+    if many_rules:
         sentences = sentences or ["No accuracy is bold: each method is judged under a rule of its own."]
         sentences.append(NOT_RANKED)
     return " ".join(sentences)
@@ -144,12 +144,14 @@ def p_values(table: Sequence[Row]) -> str:
 
 def meaning_of_verdicts(transfers: Collection[Transfer]) -> str:
     """Explain the verdicts that occur, and when their intervals are unreliable; empty if there are none."""
-    judged = [one for one in transfers if one.verdict]
+    judged = [transfer for transfer in transfers if transfer.verdict]
     if not judged:
         return ""
-    meanings = "; ".join(f"{name}: {VERDICTS[name]}" for name in VERDICTS if name in {one.verdict for one in judged})
-    few = f" With fewer than {FEW} seeds these intervals may be too narrow."
-    return f"Verdicts: {meanings}.{few if min(one.seeds for one in judged) < FEW else ''}"
+    meanings = "; ".join(
+        f"{name}: {VERDICTS[name]}" for name in VERDICTS if name in {transfer.verdict for transfer in judged}
+    )
+    caveat = f" With fewer than {FEW} seeds these intervals may be too narrow."
+    return f"Verdicts: {meanings}.{caveat if min(transfer.seeds for transfer in judged) < FEW else ''}"
 
 
 def gain_cells(contrast: Contrast | None) -> list[str]:
@@ -194,9 +196,9 @@ def latex_table(title: str, rows: Sequence[Row]) -> str:
         accuracy, worst = row.cells["accuracy"], row.cells["worst"]
         texts = [accuracy.text(digits=1) if accuracy else "–", f"{100 * worst.mean:.1f}" if worst else "–"]
         texts = [*texts[: 1 if brief else 2], *(_short_gain(row.contrast(kind), brief) for kind in kinds)]
-        first, *rest = map(text.latex_text, texts)
+        first, *further = map(text.latex_text, texts)
         first = f"\\textbf{{{first}}}" if row.stands_out else first
-        lines.append(" & ".join([name % text.latex_text(text.shortened(row.method, LONGEST)), first, *rest]))
+        lines.append(" & ".join([name % text.latex_text(text.shortened(row.method, LONGEST)), first, *further]))
     head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
     return text.latex_float(
         [MARK, NEEDS, *caption(rows)],
@@ -251,7 +253,7 @@ def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any
     """
     lines: list[dict[str, Any]] = []
     read = whole(runs)
-    for method, found in runs.items():
+    for method, outcomes in runs.items():
         pairs = [(run, rule) for run in read.get(method, []) for rule in rules_in_order(run)]
         for run, rule in pairs:
             numbers = reported(run, rule)
@@ -264,7 +266,7 @@ def seed_lines(runs: Mapping[str, Sequence[Run | Unread]]) -> list[dict[str, Any
             lines.append(line | {"rounds_done": len(run.rounds), "run": run.info.key})
         lines += [
             {"method": method, "rule": run.headline, "headline": True, "note": f"not read: {run.reason}"}
-            for run in found
+            for run in outcomes
             if isinstance(run, Unread)
         ]
     return [{name: line.get(name) for name in FIELDS} for line in lines]
@@ -274,15 +276,15 @@ def csv_text(runs: Mapping[str, Sequence[Run | Unread]]) -> str:
     """Render these lines as CSV."""
     rows = (line.values() for line in seed_lines(runs))
     return text.csv_lines(
-        [FIELDS, *([text.digits(one) if isinstance(one, float) else one for one in row] for row in rows)]
+        [FIELDS, *([text.digits(value) if isinstance(value, float) else value for value in row] for row in rows)]
     )
 
 
 def _transfers(rows: Sequence[Row]) -> list[Transfer]:
-    return [one.transfer for row in rows for one in (row.local, row.solo) if one and one.transfer]
+    return [contrast.transfer for row in rows for contrast in (row.local, row.solo) if contrast and contrast.transfer]
 
 
 def _references(table: Sequence[Row]) -> list[tuple[Row, str, Contrast]]:
     """List the references of each method: Local, and its solo control."""
-    pairs = [(row, one, one is row.solo) for row in table for one in (row.local, row.solo) if one]
-    return [(row, "its solo control" if solo else one.reference, one) for row, one, solo in pairs]
+    pairs = [(row, contrast, contrast is row.solo) for row in table for contrast in (row.local, row.solo) if contrast]
+    return [(row, "its solo control" if solo else reference.reference, reference) for row, reference, solo in pairs]

@@ -17,9 +17,9 @@ from protonorm.core.text import visible
 ABOUT = "Federate different models on different data by sharing prototypes, not networks."
 
 
-def show_version(wanted: bool) -> None:
+def show_version(requested: bool) -> None:
     """Print the version and exit."""
-    if wanted:
+    if requested:
         from protonorm import __version__  # slow to look up
 
         sys.stdout.write(f"protonorm {__version__}\n")

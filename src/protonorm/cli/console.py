@@ -58,9 +58,9 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
-def bold(text: str, wanted: bool = True) -> Text:
+def bold(text: str, emphasised: bool = True) -> Text:
     """Return a text in one line, in bold if wanted."""
-    return Text(visible(text), style="bold" if wanted else "")
+    return Text(visible(text), style="bold" if emphasised else "")
 
 
 def entries_table(title: str, entries: Mapping[str, Any]) -> Table:
@@ -76,15 +76,15 @@ def page_width() -> int:
     return console.width if console.is_terminal else PAGE
 
 
-def say(what: Any, *, captions: bool = True) -> None:
+def say(item: Any, *, captions: bool = True) -> None:
     """Print a table or a text on standard output."""
-    if isinstance(what, Table) and not captions:
-        what.caption = None
+    if isinstance(item, Table) and not captions:
+        item.caption = None
     console = Console(highlight=False, markup=False, emoji=False, width=page_width())
-    if isinstance(what, Table) and not fits(what, console.width):
-        for column in what.columns:
+    if isinstance(item, Table) and not fits(item, console.width):
+        for column in item.columns:
             column.no_wrap = False  # two lines rather than a truncated number
-    console.print(visible_lines(what) if isinstance(what, str) else what, soft_wrap=isinstance(what, str))
+    console.print(visible_lines(item) if isinstance(item, str) else item, soft_wrap=isinstance(item, str))
 
 
 def print_json(value: dict[str, Any]) -> None:

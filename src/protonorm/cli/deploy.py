@@ -52,7 +52,7 @@ def init(
     """Create a federation: its agreement, a certificate authority, the server's certificate, and settings."""
     with reporting(quiet=as_json):
         check_installed()
-        from protonorm.deployment.folders import FederationFolder
+        from protonorm.deployment.federation_folder import FederationFolder
         from protonorm.deployment.settings import FederationSettings, is_loopback
 
         hosts = host or ["localhost", "127.0.0.1"]
@@ -60,16 +60,19 @@ def init(
         where = {"name": name or folder.resolve().name, "hosts": hosts, "port": port, "metrics_port": metrics_port}
         where |= {"bind": bind or ("127.0.0.1" if alone else "0.0.0.0")}
         settings = FederationSettings.of({**where, "quorum": quorum, "deadline": deadline, "grace": grace})
-        made = FederationFolder.create(folder, settings, read_terms(terms or []))
+        federation = FederationFolder.create(folder, settings, read_terms(terms or []))
         if as_json:
-            print_json({"folder": str(made.path), "agreement": made.agreement.plain(), "digest": made.agreement.digest})
+            agreement = federation.agreement
+            plain = {"folder": str(federation.path), "agreement": agreement.plain(), "digest": agreement.digest}
+            print_json(plain)
             return
         columns = [Column("term", no_wrap=True), Column("what was agreed on")]
-        say(make_table(f"The agreement of {settings.name}", columns, made.agreement.lines()))
+        say(make_table(f"The agreement of {settings.name}", columns, federation.agreement.lines()))
         near = "This federation can be reached from this machine alone; --host NAME opens it to others.\n"
+        opening = f"{near if alone else ''}The federation is in {visible(str(federation.path))}"
         say(
-            f"{near if alone else ''}The federation is in {visible(str(made.path))}; it holds keys that must not leave "
-            "it.\nNext: each client runs `protonorm deploy join NAME` and sends you the line that it prints; then\n"
+            f"{opening}; it holds keys that must not leave it.\nNext: each client runs `protonorm deploy "
+            "join NAME` and sends you the line that it prints; then\n"
             f"  protonorm deploy add-client NAME 'PUBLIC KEY' --folder {visible(str(folder))}"
         )
 
@@ -79,14 +82,14 @@ def read_terms(words: list[str]) -> Any:
     from protonorm.config.parsing import read_settings
     from protonorm.deployment.agreement import Agreement
 
-    given = USUAL | read_settings(words)
-    if isinstance(given["algorithm"], dict):
-        given["algorithm"] = {"name": USUAL["algorithm"]} | given["algorithm"]
-    if "classes" not in given:
+    values = USUAL | read_settings(words)
+    if isinstance(values["algorithm"], dict):
+        values["algorithm"] = {"name": USUAL["algorithm"]} | values["algorithm"]
+    if "classes" not in values:
         raise ValueError("The agreement needs the names of the classes, in their order: classes=cat,dog,bird.")
-    if isinstance(given["classes"], str):
-        given["classes"] = [one.strip() for one in given["classes"].split(",")]
-    return Agreement.of(given)
+    if isinstance(values["classes"], str):
+        values["classes"] = [name.strip() for name in values["classes"].split(",")]
+    return Agreement.of(values)
 
 
 def add_client(
@@ -97,16 +100,16 @@ def add_client(
 ) -> None:
     """Register a client's public key, and write the bundle for its organisation."""
     with reporting(quiet=as_json):
-        found = open_federation(folder)
-        member = found.add(name, read_line(public_key))
-        place, bundle = found.write_bundle(member), found.bundle(member)
+        federation = open_federation(folder)
+        member = federation.add(name, read_line(public_key))
+        path, bundle = federation.write_bundle(member), federation.bundle(member)
         if as_json:
-            print_json({"client": member.id, "bundle": str(place), "checksum": bundle.fingerprint})
+            print_json({"client": member.id, "bundle": str(path), "checksum": bundle.fingerprint})
             return
         say(
-            f"Client {member.id}, {visible(name)}, may take part. Send its owner {visible(str(place))}, which holds no "
+            f"Client {member.id}, {visible(name)}, may take part. Send its owner {visible(str(path))}, which holds no "
             f"secret,\nand read this number to each other over the phone: {bundle.fingerprint}\n"
-            f"There it is used by\n  protonorm deploy client {place.name} --data PATH --model NAME"
+            f"There it is used by\n  protonorm deploy client {path.name} --data PATH --model NAME"
         )
 
 
@@ -140,21 +143,21 @@ def rekey(
     At the client the new key is used once the new bundle is confirmed.
     """
     with reporting():
-        found = open_either(folder)
-        from protonorm.deployment.folders import ClientFolder
+        either = open_either(folder)
+        from protonorm.deployment.client_folder import ClientFolder
 
-        if isinstance(found, ClientFolder):
+        if isinstance(either, ClientFolder):
             if name is not None:
                 raise ValueError("NAME and PUBLIC_KEY are for the server's machine; here the client's key is replaced.")
-            line = found.rekey()
+            line = either.rekey()
             say("The new key is used once its bundle is confirmed. Send this line to the owner of the server:")
             typer.echo(line)
             return
         if name is None or public_key is None:
             raise ValueError("Which client has which new key? Give NAME and PUBLIC_KEY.")
-        member = found.rekey(name, read_line(public_key))
-        place, bundle = found.write_bundle(member), found.bundle(member)
-        say(visible(f"The old key of {member.name} is no longer accepted. Send its owner the new bundle {place};"))
+        member = either.rekey(name, read_line(public_key))
+        path, bundle = either.write_bundle(member), either.bundle(member)
+        say(visible(f"The old key of {member.name} is no longer accepted. Send its owner the new bundle {path};"))
         say(f"its checksum is {bundle.fingerprint}")
 
 
@@ -168,16 +171,16 @@ def amend(
     Quorum, deadline, grace and patience are the server's own and need no confirmation.
     """
     with reporting():
-        found = open_federation(folder)
+        federation = open_federation(folder)
         from protonorm.config.parsing import read_settings
         from protonorm.deployment.settings import FederationSettings, differing
 
-        given = read_settings(settings)
-        own = {name: given.pop(name) for name in ("quorum", "deadline", "grace", "patience") if name in given}
-        changed = FederationSettings.of(found.settings.plain() | own)
-        if given:
-            before = found.terms[-1]
-            terms = found.amend(given, start)
+        changes = read_settings(settings)
+        own = {name: changes.pop(name) for name in ("quorum", "deadline", "grace", "patience") if name in changes}
+        changed = FederationSettings.of(federation.settings.plain() | own)
+        if changes:
+            before = federation.terms[-1]
+            terms = federation.amend(changes, start)
             new = ", ".join(differing(terms.plain(), before.plain() | {"amends": terms.plain()["amends"]}))
             assert terms.amends is not None
             say(visible(f"From round {terms.amends.round} on: {new}."))
@@ -186,21 +189,21 @@ def amend(
                 "round begins;\neach owner confirms them by `protonorm deploy accept`. Who does not is not asked then."
             )
         if own:
-            found.change_settings(changed)
+            federation.change_settings(changed)
             say(f"From the next round on: {', '.join(f'{name}={value}' for name, value in own.items())}.")
 
 
 def server(folder: FederationPath = None, begin: Annotated[bool, typer.Option("--run", help=RUN)] = False) -> None:
     """Run the server until it is stopped: accept clients, and run the rounds when `deploy run` requests them."""
     with reporting(quiet=True):
-        found = open_federation(folder)
+        federation = open_federation(folder)
         from protonorm.deployment.process_lock import Ended
         from protonorm.deployment.service import serve_folder
 
-        if begin and not found.roster:
+        if begin and not federation.roster:
             raise ValueError(NOBODY)
         try:
-            serve_folder(found, typer.echo, once=begin)
+            serve_folder(federation, typer.echo, once=begin)
         except Ended:
             raise typer.Exit from None
 
@@ -211,22 +214,22 @@ def run(
 ) -> None:
     """Start the rounds, or resume them, and follow their progress; Ctrl-C only ends the following."""
     with reporting(quiet=True):
-        found = open_federation(folder)
+        federation = open_federation(folder)
         from protonorm.deployment.process_lock import is_locked
 
-        if not found.roster:
+        if not federation.roster:
             raise ValueError(NOBODY)
-        log = found.log_folder / "server.log"
+        log = federation.log_folder / "server.log"
         start = log.stat().st_size if log.exists() else 0
-        found.wanted.touch(mode=0o600)
-        if not (runs := is_locked(found.server_lock)):
+        federation.wanted.touch(mode=0o600)
+        if not (runs := is_locked(federation.server_lock)):
             complain("The server is not running: the rounds begin once `protonorm deploy server` is started.")
         if no_wait:
             if runs:
                 say("The server begins with the rounds; `protonorm deploy status` tells how they go.")
             return
         try:
-            ended_well = follow(found, start)
+            ended_well = follow(federation, start)
         except KeyboardInterrupt:
             complain("The rounds go on; `protonorm deploy status` tells how, and `protonorm deploy stop` stops them.")
             raise typer.Exit(INTERRUPTED) from None
@@ -237,31 +240,32 @@ def run(
 def renew(folder: FederationPath = None) -> None:
     """Renew the server's certificate with the same authority, and the bundles if its address has changed."""
     with reporting():
-        found = open_federation(folder)
+        federation = open_federation(folder)
         from protonorm.deployment.keys import hosts_of, read_certificate
         from protonorm.deployment.process_lock import is_locked
 
-        found.renew_certificates()
-        made = read_certificate(found.tls.certificate)
-        say(f"The server's certificate is for {', '.join(hosts_of(made))}, until {made.not_valid_after_utc:%Y-%m-%d}.")
-        for member in found.roster:
-            place, bundle = found.bundles / f"{member.name}.json", found.bundle(member)
-            if not place.is_file() or place.read_bytes() != bundle.write():
-                found.write_bundle(member)
-                said = f"The bundle {place} is new: send it to {member.name}; its number is {bundle.fingerprint}"
-                say(visible(said))
-        if is_locked(found.server_lock):
+        federation.renew_certificates()
+        certificate = read_certificate(federation.tls.certificate)
+        until = f"{certificate.not_valid_after_utc:%Y-%m-%d}"
+        say(f"The server's certificate is for {', '.join(hosts_of(certificate))}, until {until}.")
+        for member in federation.roster:
+            path, bundle = federation.bundles / f"{member.name}.json", federation.bundle(member)
+            if not path.is_file() or path.read_bytes() != bundle.write():
+                federation.write_bundle(member)
+                sentence = f"The bundle {path} is new: send it to {member.name}; its number is {bundle.fingerprint}"
+                say(visible(sentence))
+        if is_locked(federation.server_lock):
             complain("The server runs with the certificate from before; start it again to use the new one.")
 
 
 def export_app(folder: NewFolder, of: FederationPath = None) -> None:
     """Export the federation as an app for Flower's own commands: `flwr run` in simulation and in deployment."""
     with reporting():
-        found = open_federation(of)
+        federation = open_federation(of)
         from protonorm.deployment.flower.export import export_app as write
 
-        place = write(found.agreement, folder)
-        say(visible(f"The app is in {place}; `flwr run {place}` runs it."))
+        path = write(federation.agreement, folder)
+        say(visible(f"The app is in {path}; `flwr run {path}` runs it."))
 
 
 GROUP = "Federate organisations whose data may not move: a server, clients, keys and an agreement."

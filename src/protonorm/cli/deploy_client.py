@@ -16,7 +16,7 @@ from protonorm.core.text import visible
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Bundle
-    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.client_folder import ClientFolder
 
 
 Told = StrEnum("Told", ["off", "accuracy", "classes"])  # evaluation results that a client reports to the server
@@ -44,16 +44,16 @@ def join(
     """Create a key on this machine and print its public half, which the server's owner needs to register the client."""
     with reporting():
         check_installed()
-        from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
+        from protonorm.deployment.client_folder import CLIENT_VARIABLE, ClientFolder
         from protonorm.deployment.keys import key_fingerprint
 
-        made = ClientFolder.create(folder or Path(os.environ.get(CLIENT_VARIABLE) or name), name)
+        created = ClientFolder.create(folder or Path(os.environ.get(CLIENT_VARIABLE) or name), name)
         say(
-            f"The key of {visible(name)} is in {visible(str(made.path))}, and must not leave this machine.\n"
-            f"Its fingerprint is {key_fingerprint(made.public_key)}.\n"
+            f"The key of {visible(name)} is in {visible(str(created.path))}, and must not leave this machine.\n"
+            f"Its fingerprint is {key_fingerprint(created.public_key)}.\n"
             "Send this line to the owner of the server; it is no secret:"
         )
-        typer.echo(made.public_key_file.read_text().strip())
+        typer.echo(created.public_key_file.read_text().strip())
 
 
 def client(
@@ -91,31 +91,33 @@ def client(
         from protonorm.deployment.service import serve_client
         from protonorm.models.choose import chosen
 
-        found, got = _open(bundle, folder)
+        own_folder, invitation = _open(bundle, folder)
         if device is not None:
             check_device(device)
         if model is not None:
             chosen(model, "model")
-        given: dict[str, Any] = {"lr": lr, "batch_size": batch_size, "epochs": epochs, "momentum": momentum}
-        given |= {"weight_decay": weight_decay, "validation": validation, "device": device, "model": model}
-        given |= {"data": data, "allowed": str(evaluation) if evaluation else None}
+        options: dict[str, Any] = {"lr": lr, "batch_size": batch_size, "epochs": epochs, "momentum": momentum}
+        options |= {"weight_decay": weight_decay, "validation": validation, "device": device, "model": model}
+        options |= {"data": data, "allowed": str(evaluation) if evaluation else None}
         if columns := {name: value for name, value in (("label", label), ("text", text)) if value is not None}:
             if data is None:
                 raise ValueError("--label and --text say more about --data, which is not given.")
-            given["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
-        found.begin_anew = begin_anew
-        with process_lock(found.lock, f"The client in {found.path}"):
+            options["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
+        own_folder.begin_anew = begin_anew
+        with process_lock(own_folder.lock, f"The client in {own_folder.path}"):
             if skip_bad:
-                given["data"] = _skipping(given["data"] or found.settings.data)
-            found.change(**read_settings(other or []) | {name: one for name, one in given.items() if one is not None})
-            if got is not None:
-                _confirm(found, got, bundle, checksum, yes=yes)
+                options["data"] = _skipping(options["data"] or own_folder.settings.data)
+            own_folder.change(
+                **read_settings(other or []) | {name: value for name, value in options.items() if value is not None}
+            )
+            if invitation is not None:
+                _confirm(own_folder, invitation, bundle, checksum, yes=yes)
             if check:
-                for part in checked_data(found):
+                for part in checked_data(own_folder):
                     say(part)
                 return
             try:
-                serve_client(found, typer.echo)
+                serve_client(own_folder, typer.echo)
             except Ended:
                 raise typer.Exit from None
 
@@ -127,10 +129,10 @@ def accept(
 ) -> None:
     """Show the terms that the server proposes, and confirm them; a running client goes on by them."""
     with reporting():
-        found, _ = _open(None, folder)
+        own_folder, _ = _open(None, folder)
         from protonorm.deployment.settings import differing
 
-        terms, before = found.offered, found.terms
+        terms, before = own_folder.offered, own_folder.terms
         if terms is None or terms.amends is None:
             say("There are no other terms to confirm.")
             return
@@ -141,7 +143,7 @@ def accept(
         say(f"Against what you confirmed before: {visible(', '.join(other))}.")
         say(f"The number to read aloud:\n  {terms.fingerprint}")
         _agree(terms.fingerprint, checksum, "Do you agree to these terms?", yes=yes)
-        found.accept()
+        own_folder.accept()
         say("The terms are confirmed. What the client has learned is kept.")
 
 
@@ -152,25 +154,25 @@ def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
     """
     with reporting(no_own_code=no_own_code):
         check_installed()
-        found, _ = _open(None, folder)
+        own_folder, _ = _open(None, folder)
         from protonorm.deployment.home import train_alone
         from protonorm.deployment.process_lock import process_lock
 
-        with process_lock(found.path / "alone.lock", f"Training alone in {found.path}"):
-            parts = found.terms.evaluated or ["validation", "test"]
-            train_alone(found.site(), found.store("alone"), parts, say)
+        with process_lock(own_folder.path / "alone.lock", f"Training alone in {own_folder.path}"):
+            parts = own_folder.terms.evaluated or ["validation", "test"]
+            train_alone(own_folder.site(), own_folder.store("alone"), parts, say)
 
 
-def checked_data(found: "ClientFolder") -> Iterator[Any]:
+def checked_data(folder: "ClientFolder") -> Iterator[Any]:
     """Yield what a client has of each class, and what is not sent; raise ValueError for data that do not fit."""
     from protonorm.core.training import MinimumCount
     from protonorm.deployment.ledger import LEDGER, Ledger
     from protonorm.deployment.owner import POLICY, preview
 
-    if policy := found.policy:
+    if policy := folder.policy:
         yield make_table(f"The owner's policy ({POLICY})", [Column("term", no_wrap=True), "what"], list(policy.lines()))
-    site = found.site()
-    facts, (sent, lines) = site.facts(), preview(site, Ledger.read(found.states / LEDGER).spent)
+    site = folder.site()
+    facts, (sent, lines) = site.facts(), preview(site, Ledger.read(folder.states / LEDGER).spent)
     parts = facts.train[0], facts.validation[0], facts.test[0]  # (K,) each
     rows = [[name, *(str(part[k]) for part in parts), sent[k][2]] for k, name in enumerate(site.task.classes)]
     counts = [Column(name, "right") for name in ("train", "validation", "test")]
@@ -179,11 +181,12 @@ def checked_data(found: "ClientFolder") -> Iterator[Any]:
     protect, train = site.training.protect, parts[0]
     least = protect.least if isinstance(protect, MinimumCount) else MinimumCount().least
     if small := [f"{name} ({train[k]})" for k, name in enumerate(site.task.classes) if 0 < train[k] < least]:
-        said = f"Fewer than {least} training samples: {visible(', '.join(small))}."
+        sentence = f"Fewer than {least} training samples: {visible(', '.join(small))}."
         if isinstance(protect, MinimumCount):
-            yield f"{said} These classes are not sent, by protect=minimum_count."
+            yield f"{sentence} These classes are not sent, by protect=minimum_count."
         else:
-            yield f"{said} What is sent of them tells much of each sample; --set protect=minimum_count holds it back."
+            advice = "--set protect=minimum_count holds it back."
+            yield f"{sentence} What is sent of them tells much of each sample; {advice}"
     yield "The data and the network fit the agreement."
 
 
@@ -194,15 +197,15 @@ def leave(
     """Leave the federation: the server no longer asks this client nor waits for it; its folder stays as it is."""
     with reporting():
         check_installed()
-        found, _ = _open(None, folder)
+        own_folder, _ = _open(None, folder)
         from protonorm.deployment.https.client import Connection
         from protonorm.deployment.process_lock import end_owner
 
-        bundle = found.bundle
+        bundle = own_folder.bundle
         if not yes and not (sys.stdin.isatty() and typer.confirm(f"Leave {bundle.federation} for good?")):
             raise ValueError("Nothing was done: --yes leaves without being asked.")
-        end_owner(found.lock, f"The client of {found.path}")
-        connection = Connection(bundle.host, bundle.port, *found.tls, 4096, 4096)
+        end_owner(own_folder.lock, f"The client of {own_folder.path}")
+        connection = Connection(bundle.host, bundle.port, *own_folder.tls, 4096, 4096)
         connection.leave()
         connection.close()
         say(visible(f"{bundle.name} has left {bundle.federation}; the server's owner can let it in again."))
@@ -217,18 +220,18 @@ def export(
     """Export this organisation's trained network, with the last prototypes of the server, its measures and a card."""
     with reporting(no_own_code=no_own_code):
         check_installed()
-        found, _ = _open(None, folder)
+        own_folder, _ = _open(None, folder)
         from protonorm.cli.predict import title
         from protonorm.deployment.home import load_trained
 
-        trained = load_trained(found)
+        trained = load_trained(own_folder)
         say(visible(f"{title(trained)}: {trained.save(path, onnx=onnx)}"))
 
 
 def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
     """Open the client's folder, named after the bundle if none is given, and read the bundle."""
     from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle
-    from protonorm.deployment.folders import CLIENT_VARIABLE, ClientFolder
+    from protonorm.deployment.client_folder import CLIENT_VARIABLE, ClientFolder
 
     if folder is None and os.environ.get(CLIENT_VARIABLE):
         folder = Path(os.environ[CLIENT_VARIABLE])
@@ -254,29 +257,29 @@ def _skipping(data: Any) -> dict[str, Any]:
     return {**own, "name": "folder", "path": str(Path(path).expanduser().resolve()), "skip_bad": True}
 
 
-def _confirm(found: "ClientFolder", got: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:
+def _confirm(folder: "ClientFolder", bundle: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:
     """Show the agreement and ask for confirmation, unless it was confirmed before."""
     from protonorm.deployment.settings import address_of, differing
 
-    found.refuse_other_key(got)
-    _check_sum(got.fingerprint, checksum)
-    if found.joined and found.bundle.write() == got.write():
+    folder.refuse_other_key(bundle)
+    _check_sum(bundle.fingerprint, checksum)
+    if folder.joined and folder.bundle.write() == bundle.write():
         return
-    told = found.settings.allowed
+    allowed = folder.settings.allowed
     rows = [
-        ("server", address_of(got.host, got.port)),
-        ("this client", f"number {got.client}, {got.name}"),
-        *got.terms.lines(),
-        ("the server learns", f"the algorithm's messages; of evaluations {TOLD[told]} (--evaluation {told})"),
+        ("server", address_of(bundle.host, bundle.port)),
+        ("this client", f"number {bundle.client}, {bundle.name}"),
+        *bundle.terms.lines(),
+        ("the server learns", f"the algorithm's messages; of evaluations {TOLD[allowed]} (--evaluation {allowed})"),
     ]
-    title = f"What {visible(got.federation)} asks you to agree on"
+    title = f"What {visible(bundle.federation)} asks you to agree on"
     say(make_table(title, [Column("term", no_wrap=True), "what"], rows))
-    say(f"The number to read aloud, of all that is in the bundle {path}:\n  {got.fingerprint}")
-    if found.joined:
-        before = found.bundle.model_dump(mode="json")
-        say(f"It is not what you confirmed before: {', '.join(differing(got.model_dump(mode='json'), before))}.")
-    _agree(got.fingerprint, checksum, "Do you agree, and is the number the one that was read to you?", yes=yes)
-    found.confirm(got, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")
+    say(f"The number to read aloud, of all that is in the bundle {path}:\n  {bundle.fingerprint}")
+    if folder.joined:
+        before = folder.bundle.model_dump(mode="json")
+        say(f"It is not what you confirmed before: {', '.join(differing(bundle.model_dump(mode='json'), before))}.")
+    _agree(bundle.fingerprint, checksum, "Do you agree, and is the number the one that was read to you?", yes=yes)
+    folder.confirm(bundle, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")
 
 
 def _check_sum(fingerprint: str, checksum: str | None) -> None:

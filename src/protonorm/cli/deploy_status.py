@@ -14,7 +14,8 @@ from protonorm.cli.options import Json, path_option, read_path
 from protonorm.core.text import visible
 
 if TYPE_CHECKING:
-    from protonorm.deployment.folders import ClientFolder, FederationFolder
+    from protonorm.deployment.client_folder import ClientFolder
+    from protonorm.deployment.federation_folder import FederationFolder
 
 
 NewFolder = Annotated[Path, typer.Argument(parser=read_path, metavar="FOLDER", help="A folder that is not there yet.")]
@@ -52,7 +53,7 @@ def check_installed() -> None:
 def open_federation(path: Path | None) -> "FederationFolder":
     """Open the federation's folder."""
     check_installed()
-    from protonorm.deployment.folders import FEDERATION_VARIABLE, FederationFolder
+    from protonorm.deployment.federation_folder import FEDERATION_VARIABLE, FederationFolder
 
     return FederationFolder.open(path or Path(os.environ.get(FEDERATION_VARIABLE) or "."))
 
@@ -60,15 +61,16 @@ def open_federation(path: Path | None) -> "FederationFolder":
 def open_either(path: Path | None) -> "FederationFolder | ClientFolder":
     """Open the folder of a federation or of a client."""
     check_installed()
-    from protonorm.deployment import folders
+    from protonorm.deployment.client_folder import CLIENT, CLIENT_VARIABLE, ClientFolder
+    from protonorm.deployment.federation_folder import FEDERATION, FEDERATION_VARIABLE, FederationFolder
 
-    given = path or os.environ.get(folders.FEDERATION_VARIABLE) or os.environ.get(folders.CLIENT_VARIABLE) or "."
-    if (Path(given) / folders.CLIENT).is_file():
-        return folders.ClientFolder.open(given)
-    if (Path(given) / folders.FEDERATION).is_file():
-        return folders.FederationFolder.open(given)
+    folder = path or os.environ.get(FEDERATION_VARIABLE) or os.environ.get(CLIENT_VARIABLE) or "."
+    if (Path(folder) / CLIENT).is_file():
+        return ClientFolder.open(folder)
+    if (Path(folder) / FEDERATION).is_file():
+        return FederationFolder.open(folder)
     raise ValueError(
-        f"{given} is neither the folder of a federation (`protonorm deploy init`) nor of a client "
+        f"{folder} is neither the folder of a federation (`protonorm deploy init`) nor of a client "
         "(`protonorm deploy join`); name one with --folder."
     )
 
@@ -86,16 +88,16 @@ def status(
 ) -> None:
     """Show the status of a federation: rounds, connected and late clients, refused replies, accuracy so far."""
     with reporting(quiet=True):
-        found = open_either(folder)
+        either = open_either(folder)
         if web:
-            serve_web(found, host, port, password)
+            serve_web(either, host, port, password)
             return
-        from protonorm.deployment.folders import ClientFolder
+        from protonorm.deployment.client_folder import ClientFolder
         from protonorm.deployment.status import view_client, view_federation
 
         while True:
-            is_client = isinstance(found, ClientFolder)
-            seen = view_client(found) if isinstance(found, ClientFolder) else view_federation(found)
+            is_client = isinstance(either, ClientFolder)
+            seen = view_client(either) if isinstance(either, ClientFolder) else view_federation(either)
             if as_json:
                 print_json(seen)
             else:
@@ -113,7 +115,7 @@ def status(
 
 def serve_web(folder: "FederationFolder | ClientFolder", host: str, port: int, password: Path | None) -> None:
     """Serve a federation's status page until Ctrl-C or a signal to end."""
-    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.client_folder import ClientFolder
     from protonorm.deployment.process_lock import ended_by_signal
     from protonorm.deployment.status import view_federation
     from protonorm.deployment.web import read_password, render, serve_page
@@ -130,23 +132,23 @@ def serve_web(folder: "FederationFolder | ClientFolder", host: str, port: int, p
 def stop(folder: EitherPath = None) -> None:
     """Stop the server or the client of a folder; finished rounds are kept, and the next start resumes."""
     with reporting():
-        found = open_either(folder)
-        from protonorm.deployment.folders import ClientFolder
+        either = open_either(folder)
+        from protonorm.deployment.client_folder import ClientFolder
         from protonorm.deployment.process_lock import end_owner
 
-        role, lock = ("client", found.lock) if isinstance(found, ClientFolder) else ("server", found.server_lock)
-        what = f"The {role} of {found.path}"
-        say(f"{what} {'has ended' if end_owner(lock, what) else 'is not running'}.")
+        role, lock = ("client", either.lock) if isinstance(either, ClientFolder) else ("server", either.server_lock)
+        description = f"The {role} of {either.path}"
+        say(f"{description} {'has ended' if end_owner(lock, description) else 'is not running'}.")
 
 
 def doctor(folder: EitherPath = None, as_json: Json = False) -> None:
     """Diagnose a deployment: versions, disk, keys, certificate, name, port, clock, data."""
     with reporting(quiet=True):
-        found = open_either(folder)
+        either = open_either(folder)
+        from protonorm.deployment.client_folder import ClientFolder
         from protonorm.deployment.doctor import look_at_client, look_at_server
-        from protonorm.deployment.folders import ClientFolder
 
-        findings = look_at_client(found) if isinstance(found, ClientFolder) else look_at_server(found)
+        findings = look_at_client(either) if isinstance(either, ClientFolder) else look_at_server(either)
         say_findings(findings, as_json=as_json, fine="Nothing is wrong.")
 
 
@@ -161,10 +163,10 @@ def audit(
     A line that was changed, removed or moved is named, and the status is then not 0.
     """
     with reporting(quiet=True):
-        found = open_either(folder)
+        either = open_either(folder)
         from protonorm.deployment.audit import details, verify
 
-        seen = verify(found.trail.path, head)
+        seen = verify(either.trail.path, head)
         shown = seen.lines[-last:] if last else []
         if as_json:
             problems = list(seen.problems)
@@ -178,8 +180,8 @@ def audit(
                 )
             for problem in seen.problems:
                 complain(problem)
-            whole = "the chain is whole" if not seen.problems else "the chain is broken"
-            say(f"{len(seen.lines)} lines; {whole}; hash of the last: {seen.head or 'none'}")
+            verdict = "the chain is whole" if not seen.problems else "the chain is broken"
+            say(f"{len(seen.lines)} lines; {verdict}; hash of the last: {seen.head or 'none'}")
         if seen.problems:
             raise typer.Exit(FAILED)
 
@@ -192,13 +194,13 @@ def follow(folder: "FederationFolder", start: int) -> bool:
 
     path, lived = folder.log_folder / "server.log", False
     while True:
-        lives, wanted = is_locked(folder.server_lock), folder.wanted.exists()  # first, so that no line is missed
-        found = Status.read(folder.status_file)
+        lives, requested = is_locked(folder.server_lock), folder.wanted.exists()  # first, so that no line is missed
+        status = Status.read(folder.status_file)
         start = _show_log(path, start)
-        if not wanted and found is not None and found.state in ("done", "failed"):
-            if found.state == "done":
+        if not requested and status is not None and status.state in ("done", "failed"):
+            if status.state == "done":
                 say(f"The record is in {folder.run_folder}; `protonorm report {folder.run_folder}` makes a page of it.")
-            return found.state == "done"
+            return status.state == "done"
         if lived and not lives:
             raise Failed("The server has ended; the rounds that are done are kept. `protonorm deploy server` goes on.")
         lived = lives
@@ -212,30 +214,33 @@ def _show_log(path: Path, start: int) -> int:
     with path.open("rb") as file:
         file.seek(start)
         lines = file.read()
-    whole = lines[: lines.rfind(b"\n") + 1]
-    for line in whole.decode(errors="replace").splitlines():
+    complete = lines[: lines.rfind(b"\n") + 1]
+    for line in complete.decode(errors="replace").splitlines():
         say(line)
-    return start + len(whole)
+    return start + len(complete)
 
 
 def standing(seen: dict[str, Any]) -> str:
     """Describe in a line whether the server runs, and where the federation is."""
-    said = f"the server is {'' if seen['server']['running'] else 'not '}running; {seen['means']}"
+    sentence = f"the server is {'' if seen['server']['running'] else 'not '}running; {seen['means']}"
     if seen["state"] in ("running", "waiting"):
-        said += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {seen['members']} must answer"
+        sentence += f": round {seen['round']} of {seen['rounds']}, {seen['needed']} of {seen['members']} must answer"
     elif seen["state"] == "failed":
-        said += f": {seen['text']}"
-    return said
+        sentence += f": {seen['text']}"
+    return sentence
 
 
 def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     """Yield the status of a federation: its clients, its rounds, and the last problems."""
     rows = []
-    for one in seen["clients"]:
-        counts = [f"round {one['answered']}" if one["answered"] else "-"]
-        counts += [str(one[name]) for name in ("answers", "late", "refused", "suspect")]
-        here, state = "yes" if one["here"] else "no", one["standing"] or WORDS.get(one["state"], one["state"])
-        rows.append([str(one["id"]), one["name"], here, state, *counts, one["said"]])
+    for client in seen["clients"]:
+        counts = [f"round {client['answered']}" if client["answered"] else "-"]
+        counts += [str(client[name]) for name in ("answers", "late", "refused", "suspect")]
+        present, state = (
+            "yes" if client["here"] else "no",
+            client["standing"] or WORDS.get(client["state"], client["state"]),
+        )
+        rows.append([str(client["id"]), client["name"], present, state, *counts, client["said"]])
     columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
     yield make_table(f"{seen['federation']}: {standing(seen)}", columns, rows)
     speed = f"clients have {seen['deadline']:g} seconds in a round"
@@ -252,15 +257,15 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
         lines = []
         caption = f"Rule {seen['rule']}, on what clients test and validate on, as far as their owners tell it."
         columns = [Column(name, "right") for name in ACCURACY]
-        shares = [[one[name] for name in ("test", "pooled", "validation")] for one in history[-ROUNDS:]]
+        shares = [[record[name] for name in ("test", "pooled", "validation")] for record in history[-ROUNDS:]]
         cells = [["-" if value is None else f"{100 * value:.2f}" for value in values] for values in shares]
-        rows = [[str(one["round"]), *own] for one, own in zip(history[-ROUNDS:], cells, strict=True)]
+        rows = [[str(record["round"]), *own] for record, own in zip(history[-ROUNDS:], cells, strict=True)]
         yield make_table("Accuracy so far, in per cent", columns, rows, caption)
     elif seen["done"]:
         lines.append("No accuracy yet: no client has been evaluated, or their owners do not tell it.")
     if "record" in seen:
         lines.append(visible(seen["record"]))
-    lines += [visible(f"{one['time']} {one['text']}") for one in seen["problems"]]
+    lines += [visible(f"{event['time']} {event['text']}") for event in seen["problems"]]
     if lines:
         yield "\n".join(lines)
 
@@ -269,7 +274,7 @@ def client_tables(seen: dict[str, Any]) -> Iterator[Any]:
     """Yield the status of a client on its own machine: its state, and its own accuracy in each round."""
     yield client_lines(seen)
     if history := seen["history"][-ROUNDS:]:
-        rules = list(dict.fromkeys(rule for one in history for rule in one["accuracy"]))
+        rules = list(dict.fromkeys(rule for record in history for rule in record["accuracy"]))
         columns = [Column(name, "right") for name in ("round", "loss", *rules, "alone")]
 
         def cell(value: float | None) -> str:
@@ -277,12 +282,12 @@ def client_tables(seen: dict[str, Any]) -> Iterator[Any]:
 
         rows = [
             [
-                str(one["round"]),
-                "-" if one["loss"] is None else f"{one['loss']:.4g}",
-                *(cell(one["accuracy"].get(rule)) for rule in rules),
-                cell(one["alone"]),
+                str(record["round"]),
+                "-" if record["loss"] is None else f"{record['loss']:.4g}",
+                *(cell(record["accuracy"].get(rule)) for rule in rules),
+                cell(record["alone"]),
             ]
-            for one in history
+            for record in history
         ]
         caption = "On this client's own test part; `alone` is the same network on its own data alone (deploy alone)."
         yield make_table("Own accuracy, in per cent", columns, rows, caption)
@@ -298,6 +303,6 @@ def client_lines(seen: dict[str, Any]) -> str:
     lines = [
         f"Client {seen['name']}: {state}; {joined}.",
         f"data: {data or 'none yet'}; network: {seen['model'] or 'as agreed on'}; evaluation: {seen['allowed']}",
-        *(f"{one['time']} {one['text']}" for one in seen["events"]),
+        *(f"{event['time']} {event['text']}" for event in seen["events"]),
     ]
     return "\n".join(map(visible, lines))

@@ -13,7 +13,7 @@ from protonorm.cli.options import Json, NoOwnCode, Settings, SkipBad, Workers, w
 from protonorm.cli.progress import Display
 from protonorm.core.text import visible
 
-WIDEST, MOST_CLASSES = 2**16, 2**20
+WIDEST, MAX_CLASSES = 2**16, 2**20
 LARGEST = 2**24  # maximum numbers of a sample: sixteen samples are examined
 HEADINGS = ("width", "features", "base", "head", "MACs", "negative", "smallest")  # of numbers
 ABOUT = (
@@ -30,7 +30,7 @@ def inspect(
     model: Annotated[str, typer.Argument(help=NETWORK)],
     shape: Annotated[str, typer.Option(help=SHAPE)] = "3x32x32",
     feature_dim: Annotated[int, typer.Option("--d", min=1, max=WIDEST, help="Width of the decision layer.")] = 512,
-    classes: Annotated[int, typer.Option(min=1, max=MOST_CLASSES, help="Number of classes.")] = 10,
+    classes: Annotated[int, typer.Option(min=1, max=MAX_CLASSES, help="Number of classes.")] = 10,
     layer: Annotated[str | None, typer.Option(help="Layer to cut at; the last linear one if not given.")] = None,
     as_json: Json = False,
     no_own_code: NoOwnCode = False,
@@ -93,9 +93,9 @@ def check(
         chosen = read_engine(engine)
         if chosen.name != "ray":
             raise ValueError(f"--engine must be ray for a cluster, got {chosen.name}.")
-        given = read_experiment(with_skip_bad(settings, skip_bad))
-        given.pop("tracker", None)
-        experiment = Experiment.of(given)
+        settings_given = read_experiment(with_skip_bad(settings, skip_bad))
+        settings_given.pop("tracker", None)
+        experiment = Experiment.of(settings_given)
         from protonorm.engines.ray.check import check_cluster
         from protonorm.session.build import build
 
@@ -109,20 +109,20 @@ def bench(names: Benchmarks = None, to: To = None, as_json: Json = False) -> Non
 
     with reporting(quiet=as_json):
         package = bundled("benchmarks")
-        known: dict[str, str] = package.BENCHMARKS
+        benchmarks: dict[str, str] = package.BENCHMARKS
         if not names:
             caption = "protonorm bench NAME… runs some, protonorm bench all runs all; alone is best."
-            table = make_table("Benchmarks", ["name", "what is compared"], list(known.items()), caption)
-            print_json({"benchmarks": known}) if as_json else say(table)
+            table = make_table("Benchmarks", ["name", "what is compared"], list(benchmarks.items()), caption)
+            print_json({"benchmarks": benchmarks}) if as_json else say(table)
             return
         kept, results = {}, import_module(f"{package.__name__}.results")
-        wanted = results.chosen([name for name in names if name != "all"])
-        for name in list(known) if "all" in names else wanted:
+        selected = results.chosen([name for name in names if name != "all"])
+        for name in list(benchmarks) if "all" in names else selected:
             module, measured = results.run(name, Display(quiet=as_json).say, f"protonorm bench {name}")
             rows, path = module.table(measured), results.keep(name, measured, results.place(to))
             kept[name] = measured | {"file": str(path)}
             if not as_json:
-                machine, title = measured["machine"], known[name][0].upper() + known[name][1:]
+                machine, title = measured["machine"], benchmarks[name][0].upper() + benchmarks[name][1:]
                 caption = f"{machine['processor']}, {machine['cores']} cores, torch {machine['torch']}."
                 say(make_table(title, rows[0], rows[1:], caption))
                 say(visible(f"Kept: {path}"))

@@ -57,33 +57,35 @@ def list_(topic: Topic, as_json: Json = False) -> None:
             say_settings("Settings of an experiment", CAPTION, EXPERIMENT, as_json=as_json)
         elif topic in methods:
             entry = methods[topic]
-            about = exchanged(entry.target)
-            say_settings(f"{topic}: {entry.summary} ({entry.details['paper']})", about, entry.target, as_json=as_json)
+            description = exchanged(entry.target)
+            say_settings(
+                f"{topic}: {entry.summary} ({entry.details['paper']})", description, entry.target, as_json=as_json
+            )
         else:
             from protonorm.core.registry import nearest
             from protonorm.core.text import shortened
 
-            name, known = shortened(topic), [*tables, "settings", *methods]
-            raise ValueError(f"There is nothing to list about {name!r}; {nearest(name, known)}")
+            name, topics = shortened(topic), [*tables, "settings", *methods]
+            raise ValueError(f"There is nothing to list about {name!r}; {nearest(name, topics)}")
 
 
-def say_settings(title: str, about: str, target: str, *, as_json: bool) -> None:
+def say_settings(title: str, description: str, target: str, *, as_json: bool) -> None:
     """Print the settings of a class."""
     settings = list(read_class(*target.split(":")).values())
     settings.sort(key=lambda item: target == EXPERIMENT and item.name in read_class(*TRAINING))  # method and data first
     if as_json:
-        print_json({"title": title, "settings": [item._asdict() for item in settings], "about": about})
+        print_json({"title": title, "settings": [item._asdict() for item in settings], "about": description})
         return
     columns = [Column("setting", no_wrap=True), Column("values"), Column("default"), Column("meaning")]
     say(make_table(title, columns, settings))
-    say(about)
+    say(description)
 
 
 @cache
 def parse(module: str) -> tuple[ast.Module, list[str]]:
     """Return the syntax tree and the lines of a module of this package."""
-    place = PACKAGE.joinpath(*module.split(".")[1:])
-    text = (Path(f"{place}.py") if Path(f"{place}.py").exists() else place / "__init__.py").read_text("utf-8")
+    path = PACKAGE.joinpath(*module.split(".")[1:])
+    text = (Path(f"{path}.py") if Path(f"{path}.py").exists() else path / "__init__.py").read_text("utf-8")
     return ast.parse(text), text.splitlines()
 
 
@@ -142,11 +144,11 @@ def default_and_meaning(module: str, node: ast.AnnAssign) -> tuple[str, str]:
     """Return the default of a field, and its meaning: the description, or the comments behind and below it."""
     value: Any = node.value
     value = find(module, value.id)[1] if isinstance(value, ast.Name) else value
-    given = {item.arg: item.value for item in value.keywords} if isinstance(value, ast.Call) else {}
-    default = given.get("default", value)
+    keywords = {item.arg: item.value for item in value.keywords} if isinstance(value, ast.Call) else {}
+    default = keywords.get("default", value)
     text = json.dumps(default.value) if isinstance(default, ast.Constant) else ast.unparse(default) if default else "–"
-    if "description" in given:
-        return text.strip('"'), str(ast.literal_eval(given["description"]))
+    if "description" in keywords:
+        return text.strip('"'), str(ast.literal_eval(keywords["description"]))
     _, lines = parse(module)
     end = node.end_lineno or node.lineno
     below = takewhile(lambda line: line.startswith("#"), map(str.strip, lines[end:]))
@@ -251,9 +253,9 @@ def list_backbones(as_json: Json = False) -> None:
         from protonorm.models.frozen import backbones
         from protonorm.models.weights import PACKAGES, cached
 
-        found = list(backbones([*(f"{FROZEN}{name}" for name in PACKAGES), *cached()]))
+        networks = list(backbones([*(f"{FROZEN}{name}" for name in PACKAGES), *cached()]))
         if as_json:
-            print_json({"backbones": [item._asdict() for item in found]})
+            print_json({"backbones": [item._asdict() for item in networks]})
             return
         rows = [
             [
@@ -261,10 +263,10 @@ def list_backbones(as_json: Json = False) -> None:
                 str(item.width or ""),
                 f"{(item.bytes or 0) / 1e6:.0f} MB" if item.here else "",
                 item.licence,
-                what,
+                source,
             ]
-            for item in found
-            for what in [f"{item.sha256}  {item.what}".strip()]
+            for item in networks
+            for source in [f"{item.sha256}  {item.what}".strip()]
         ]
         columns = [Column("network", no_wrap=True), Column("features"), Column("size"), Column("licence")]
         say(make_table("Frozen networks", [*columns, Column("SHA-256 and place of the weights")], rows, GET_BACKBONES))

@@ -34,9 +34,9 @@ def path_option(help: str, *names: str, metavar: str = "PATH") -> Any:
     return typer.Option(*names, parser=read_path, metavar=metavar, help=help)
 
 
-def with_skip_bad(words: Sequence[str] | None, wanted: bool) -> list[str]:
+def with_skip_bad(words: Sequence[str] | None, skip_bad: bool) -> list[str]:
     """Append the setting of --skip-bad to the words of a command."""
-    return [*(words or []), *(["dataset.skip_bad=true"] if wanted else [])]
+    return [*(words or []), *(["dataset.skip_bad=true"] if skip_bad else [])]
 
 
 Out = Annotated[Path | None, path_option("Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]

@@ -63,8 +63,8 @@ def export(
         trained = find_client(run, client, checkpoint, out, network, algorithm)
         if lost := getattr(trained.source, "lost_provenance", ""):
             warnings.warn(lost, stacklevel=1)
-        place = trained.save(path, onnx=onnx)
-        say(visible(f"{title(trained)}: {place}"))
+        folder = trained.save(path, onnx=onnx)
+        say(visible(f"{title(trained)}: {folder}"))
 
 
 def predict(
@@ -109,7 +109,7 @@ def find_client(
 ) -> "TrainedClient":
     """Load an exported client, the client of a real federation's folder, or a client of a run."""
     from protonorm.core.own_code import load_own
-    from protonorm.deployment.folders import is_client_folder
+    from protonorm.deployment.client_folder import is_client_folder
     from protonorm.inference.info import INFO
     from protonorm.inference.loading import load_client, load_from_run
     from protonorm.models import is_frozen
@@ -120,7 +120,7 @@ def find_client(
     own_method = load_own(method, "algorithm") if method else None
     if (Path(source) / INFO).exists():
         if is_client_folder(Path(source)):
-            from protonorm.deployment.folders import ClientFolder
+            from protonorm.deployment.client_folder import ClientFolder
             from protonorm.deployment.home import load_trained
 
             trained = load_trained(ClientFolder.open(source))
@@ -135,15 +135,15 @@ def find_client(
     if client is None:
         last = run.info.experiment.clients - 1
         names = [run.client_name(id) for id in range(min(last + 1, 20))]
-        named = f"a number from 0 to {last}" if names[0] == "0" else f"one of {', '.join(names)}, or its number"
-        raise ValueError(f"Which client? --client takes {named}.")
+        allowed = f"a number from 0 to {last}" if names[0] == "0" else f"one of {', '.join(names)}, or its number"
+        raise ValueError(f"Which client? --client takes {allowed}.")
     id = run.find_client(client)
     return load_from_run(run, id, network=own_network, algorithm=own_method, checkpoint=checkpoint.value)
 
 
 def find_pictures(paths: list[Path]) -> list[Path]:
     """List picture files, and those in folders; other files in the folders are counted and reported."""
-    from protonorm.data.own.folders import pictures_in, tell_left_out
+    from protonorm.data.own.folders import pictures_in, warn_of_unused_files
     from protonorm.data.pictures import SUFFIXES
 
     pictures: dict[Path, None] = {}
@@ -152,26 +152,26 @@ def find_pictures(paths: list[Path]) -> list[Path]:
         if not inside:
             raise ValueError(f"{path} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
         if path.is_dir():
-            tell_left_out(path, set(inside))
+            warn_of_unused_files(path, set(inside))
         pictures |= dict.fromkeys(inside)
     return list(pictures)
 
 
 def read_pictures(
-    paths: list[Path], wanted: "InputSpec", *, skip_bad: bool = False
+    paths: list[Path], spec: "InputSpec", *, skip_bad: bool = False
 ) -> "tuple[NDArray[np.uint8], dict[Path, str]]":
     """Read pictures (n, H, W, C) in the size and channels of the training data; also return unreadable files."""
     from protonorm.data import pictures
 
-    if wanted.type != "uint8":
-        kind = "vectors" if wanted.vocabulary is None else "tokens"
+    if spec.type != "uint8":
+        kind = "vectors" if spec.vocabulary is None else "tokens"
         raise ValueError(f"This client was trained on {kind}, not on pictures; use its predict method in Python.")
-    height, width, channels = wanted.shape
+    height, width, channels = spec.shape
     if channels not in pictures.MODE:
         raise ValueError(f"This client was trained on pictures of {channels} channels; files have 1 or 3.")
     usable, bad = pictures.read_usable(paths, (height, width), channels)
     if bad:
-        problem = pictures.describe_bad(bad, len(paths))
+        problem = pictures.describe_errors(bad, len(paths))
         if not skip_bad or not len(usable):
             raise ValueError(problem + ("\nNo picture is left." if skip_bad else "\n--skip-bad goes on without them."))
         warnings.warn(problem, stacklevel=1)

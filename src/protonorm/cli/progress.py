@@ -28,7 +28,7 @@ class Display:
         self._live = Progress(name, BarColumn(), share, note, TimeRemainingColumn(), console=self._console)
         self._listening = listening(None if quiet else self.hear)
         self._tasks: dict[str, TaskID] = {}
-        self._begun: dict[str, tuple[float, int]] = {}  # time and progress of the first report
+        self._started: dict[str, tuple[float, int]] = {}  # time and progress of the first report
         self._printed: dict[str, float] = {}
 
     def __enter__(self) -> Self:
@@ -39,37 +39,37 @@ class Display:
         self._listening.__exit__(*error)
         self._leave()
 
-    def hear(self, what: str, done: int, whole: int) -> None:
+    def hear(self, task: str, done: int, total: int) -> None:
         """Show the progress of a task, once it has taken `LATE` seconds."""
         now = time.monotonic()
-        what = visible(what)
-        begun, before = self._begun.setdefault(what, (now, done))
-        if now - begun >= LATE:
-            known = whole and done > before
-            self.show(what, done, whole, left=(now - begun) / (done - before) * (whole - done) if known else None)
-        if whole and done >= whole:  # the same work may start again
-            del self._begun[what]
-            self._printed.pop(what, None)
+        task = visible(task)
+        started, before = self._started.setdefault(task, (now, done))
+        if now - started >= LATE:
+            estimable = total and done > before
+            self.show(task, done, total, left=(now - started) / (done - before) * (total - done) if estimable else None)
+        if total and done >= total:  # the same work may start again
+            del self._started[task]
+            self._printed.pop(task, None)
 
     def show(
-        self, what: str, done: int, whole: int, note: str = "", left: float | None = None, *, now: bool = False
+        self, task: str, done: int, total: int, note: str = "", left: float | None = None, *, now: bool = False
     ) -> None:
         """Show the progress of a task: update its bar, or print a line if the last is old or `now` is set."""
-        what, note = visible(what), visible(note)
-        share = f"{done}/{whole}" if whole else str(done)
+        task, note = visible(task), visible(note)
+        share = f"{done}/{total}" if total else str(done)
         if self._console.is_terminal:
             if not self._live.live.is_started:
                 self._live.start()
-            if what not in self._tasks:
-                self._tasks[what] = self._live.add_task(what, share=share, note=note)
-            self._live.update(self._tasks[what], completed=done, total=whole or None, share=share, note=note)
+            if task not in self._tasks:
+                self._tasks[task] = self._live.add_task(task, share=share, note=note)
+            self._live.update(self._tasks[task], completed=done, total=total or None, share=share, note=note)
             if self._live.finished:
                 self._leave()
             return
         clock = time.monotonic()
-        if now or clock - self._printed.setdefault(what, self._begun.get(what, (clock, 0))[0]) >= EVERY:
-            self._printed[what] = clock
-            parts = [f"{what}: {share}", note, f"{write_time(left)} left" if left is not None else ""]
+        if now or clock - self._printed.setdefault(task, self._started.get(task, (clock, 0))[0]) >= EVERY:
+            self._printed[task] = clock
+            parts = [f"{task}: {share}", note, f"{write_time(left)} left" if left is not None else ""]
             self.say(", ".join(filter(None, parts)))
 
     def say(self, line: str) -> None:
@@ -110,6 +110,6 @@ def note(record: "RoundRecord", headline: str) -> str:
 
 def write_time(seconds: float) -> str:
     """Format a time as 1:02:03 or 2:03."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, seconds_left = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{seconds_left:02}" if hours else f"{minutes}:{seconds_left:02}"

@@ -45,11 +45,11 @@ def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Cs
 
         if as_json and as_csv:
             raise ValueError("One of --json and --csv can be printed, not both.")
-        wanted = Wanted.of(words or [], out)
-        if len(wanted.names) == 1 and not wanted.filters and not as_csv:
-            _show_one(read_whole(find_run(wanted.root, wanted.names[0])), as_json=as_json)
+        selection = Wanted.of(words or [], out)
+        if len(selection.names) == 1 and not selection.filters and not as_csv:
+            _show_one(read_whole(find_run(selection.root, selection.names[0])), as_json=as_json)
             return
-        runs = wanted.runs()
+        runs = selection.runs()
         if as_csv:
             sys.stdout.write(clients_csv(runs))
         elif as_json:
@@ -57,8 +57,8 @@ def show(words: Words = None, out: Out = None, as_json: Json = False, as_csv: Cs
         elif runs:
             say(runs_table(runs, page_width()))
         else:
-            such = f" with {' '.join(wanted.filters)}" if wanted.filters else ""
-            say(visible(f"There are no runs{such} in {wanted.root}."))
+            such = f" with {' '.join(selection.filters)}" if selection.filters else ""
+            say(visible(f"There are no runs{such} in {selection.root}."))
 
 
 def _show_one(run: "Run", *, as_json: bool) -> None:
@@ -150,10 +150,10 @@ def remove(words: Chosen, out: Out = None, yes: Yes = False) -> None:
         from protonorm.runs.archive import refuse_others, remove_runs
         from protonorm.runs.run import UNREADABLE, read_whole
 
-        wanted = Wanted.of(words, out)
-        runs = wanted.runs("nothing was removed") if wanted.filters else []
+        selection = Wanted.of(words, out)
+        runs = selection.runs("nothing was removed") if selection.filters else []
         damaged: list[Path] = []
-        for folder in [] if wanted.filters else wanted.folders():
+        for folder in [] if selection.filters else selection.folders():
             try:
                 runs.append(read_whole(folder))
             except UNREADABLE:  # damaged runs may be removed too
@@ -171,8 +171,8 @@ def remove(words: Chosen, out: Out = None, yes: Yes = False) -> None:
         say(f"Removed {counted(len(folders), 'run')}.")
         for folder, files in ((folder, files) for folder, files in kept.items() if files):
             names = ", ".join(str(path.relative_to(folder)) for path in files[:NAMED])
-            more = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
-            say(visible(f"Kept in {folder}, as no part of the run: {names}{more}."))
+            further = f" and {len(files) - NAMED} more" if len(files) > NAMED else ""
+            say(visible(f"Kept in {folder}, as no part of the run: {names}{further}."))
 
 
 def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients = False) -> None:
@@ -180,13 +180,19 @@ def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients
     with reporting():
         from protonorm.runs.archive import archive_runs, refuse_place
 
-        wanted = Wanted.of(words, out)
-        folders = [run.folder for run in wanted.runs("nothing was archived")] if wanted.filters else wanted.folders()
-        refuse_place(to, folders, wanted.root)
-        made = archive_runs(folders, to, with_clients=with_clients)
-        for item in made:
+        selection = Wanted.of(words, out)
+        folders = (
+            [run.folder for run in selection.runs("nothing was archived")] if selection.filters else selection.folders()
+        )
+        refuse_place(to, folders, selection.root)
+        archived = archive_runs(folders, to, with_clients=with_clients)
+        for item in archived:
             say(visible(f"{item.folder.name}: {item.rounds} of {item.asked} rounds, {kilobytes(item.size)}"))
-        say(visible(f"Archived {counted(len(made), 'run')} in {to}: {kilobytes(sum(item.size for item in made))}."))
+        say(
+            visible(
+                f"Archived {counted(len(archived), 'run')} in {to}: {kilobytes(sum(item.size for item in archived))}."
+            )
+        )
 
 
 def ask(count: int) -> None:
@@ -209,7 +215,9 @@ def own_extras(folder: Path) -> list[Path]:
     report, log = folder / "report.html", folder / "tensorboard"  # written by `protonorm report`, and by the tracker
     extras = [report] if report.exists() and is_page(report) else []
     if not log.is_symlink():
-        extras += [Path(place, name) for place, _, files in os.walk(log) for name in files if LOGGED.fullmatch(name)]
+        extras += [
+            Path(directory, name) for directory, _, files in os.walk(log) for name in files if LOGGED.fullmatch(name)
+        ]
     return extras
 
 

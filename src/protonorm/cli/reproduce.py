@@ -135,7 +135,7 @@ def listing(names: list[str]) -> RichTable:
     studies: list[Study] = machinery("cells").find_studies(names)
     guess: Callable[[Study, Profile], str] = machinery("running").guess
     rows = [
-        [study.name, study.title, str(len(study.cells)), *(guess(study, one) for one in profiles.values())]
+        [study.name, study.title, str(len(study.cells)), *(guess(study, size) for size in profiles.values())]
         for study in studies
     ]
     columns = [Column("name", no_wrap=True), Column("what it is"), Column("cells", "right")]

@@ -70,9 +70,9 @@ def run(
         from protonorm.session.running import run as run_experiment
         from protonorm.trackers.tracker import choose
 
-        given = read_experiment(with_skip_bad(settings, skip_bad))
-        tracker = choose(given.pop("tracker", None))  # fail before anything starts
-        experiment = Experiment.of(given)
+        settings_given = read_experiment(with_skip_bad(settings, skip_bad))
+        tracker = choose(settings_given.pop("tracker", None))  # fail before anything starts
+        experiment = Experiment.of(settings_given)
         with follow(experiment, quiet=as_json or quiet) as display:
             record = run_experiment(
                 experiment, out=out, engine=engine, workers=workers, watch=display, tracker=tracker
@@ -122,14 +122,14 @@ def compare(
         plan = Plan.of(with_skip_bad(words, skip_bad), {}, solo=solo, out=out)
         folder = figures or plan.root / "comparisons" / plan.key
         refuse_to_overwrite(folder)
-        comparison = plan.run(engine=engine, workers=workers, follow=partial(follow, quiet=silent), tell=complain)
+        comparison = plan.run(engine=engine, workers=workers, follow=partial(follow, quiet=silent), notify=complain)
         *drawn, page = comparison.draw(folder)
         for ending, path in files.items():
             make_folder(path.parent)
             replace(path, (comparison.latex() if ending == ".tex" else comparison.markdown()).encode())
         if as_json:
-            places = {"figures": list(map(str, drawn)), "report": str(page), "tables": list(map(str, files.values()))}
-            print_json(comparison.plain() | places)
+            paths = {"figures": list(map(str, drawn)), "report": str(page), "tables": list(map(str, files.values()))}
+            print_json(comparison.plain() | paths)
         elif as_csv:
             sys.stdout.write(comparison.csv())
         elif any(printed):
@@ -144,7 +144,7 @@ def compare(
             lines = [f"Figures: {', '.join(map(str, drawn))}", f"Report: {page}"]
             for line in [] if quiet else [*lines, *(f"Table: {path}" for path in files.values())]:
                 say(visible(line))
-        if not any(run.finished for some in comparison.runs.values() for run in some):
+        if not any(run.finished for runs in comparison.runs.values() for run in runs):
             raise Failed("No run of this comparison came to its end.")
 
 
@@ -166,13 +166,15 @@ def pilot(
         from protonorm.session.pilot import pilot as try_methods
 
         words = settings or []
-        methods, rest = ([word for word in words if is_method(word) == wanted] for wanted in (True, False))
+        methods, others = ([word for word in words if is_method(word) == as_method] for as_method in (True, False))
         shown = partial(follow, quiet=quiet)
-        found = try_methods(
-            data, rest, methods=methods, out=out, engine=engine, workers=workers, follow=shown, tell=complain
+        result = try_methods(
+            data, others, methods=methods, out=out, engine=engine, workers=workers, follow=shown, notify=complain
         )
-        page = found.comparison.page(found.comparison.plan.root / "comparisons" / f"pilot-{found.comparison.key}.html")
-        for sentence in found.sentences:
+        page = result.comparison.page(
+            result.comparison.plan.root / "comparisons" / f"pilot-{result.comparison.key}.html"
+        )
+        for sentence in result.sentences:
             say(visible(sentence))
         if not quiet:
             say(f"Report: {visible(str(page))}")
@@ -193,6 +195,6 @@ def refuse_files(files: dict[str, Path]) -> None:
         if not os.path.lexists(path):
             continue
         with path.open("rb") if path.is_file() else io.BytesIO() as file:
-            ours = MARK.encode() in file.read(HEAD)
-        if not ours:
+            marked = MARK.encode() in file.read(HEAD)
+        if not marked:
             raise ValueError(f"{path} exists and is not a table of protonorm; it is left as it is. Give another name.")

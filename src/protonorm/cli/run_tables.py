@@ -47,7 +47,7 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
     rows = titled(rows)
     gains = [row for row in rows if row.local or row.solo]
     if gains and not any(row.solo for row in gains):
-        table = _accuracies(title, rows, BRIEF, beside=True, caption=caption(rows))
+        table = _accuracies(title, rows, BRIEF, with_seeds=True, caption=caption(rows))
         if fits(table, width):
             return [table]
     columns = tuple(COLUMNS) if fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
@@ -96,27 +96,27 @@ def _run_cells(run: Run, settings: Sequence[str]) -> dict[str, str]:
 
 def _about_runs(runs: Sequence[Run], shown: Sequence[str], differ: Sequence[str], left: Sequence[str]) -> str:
     """Explain the columns of a list of runs, and the differing settings that are not shown."""
-    ways = {run.chosen.by for run in runs if run.chosen}
-    chosen = "; ".join(meaning for way, meaning in CHOSEN_BY.items() if way in ways) or "in no round yet"
+    choices = {run.chosen.by for run in runs if run.chosen}
+    chosen = "; ".join(meaning for choice, meaning in CHOSEN_BY.items() if choice in choices) or "in no round yet"
     text = f"Accuracy: pooled test accuracy in per cent, of one seed, under the method's headline rule, {chosen}."
     text += " Best*: in the best test round; last: in the last." if "last" in shown else ""
-    text += f" {OPTIMISTIC}." if "test" in ways or "best*" in shown else ""
+    text += f" {OPTIMISTIC}." if "test" in choices or "best*" in shown else ""
     text += "\nNo setting but rounds differs between these runs." if len(runs) > 1 and not differ else ""
     return text + (f"\nThe runs also differ in {', '.join(left)}; --json has all settings." if left else "")
 
 
 def _accuracies(
-    title: str, rows: Sequence[Row], shown: Sequence[str], *, beside: bool = False, caption: Sequence[str] = ()
+    title: str, rows: Sequence[Row], shown: Sequence[str], *, with_seeds: bool = False, caption: Sequence[str] = ()
 ) -> Table:
     """Build the table of accuracies of methods under their rules, optionally with their gains over Local."""
     columns = [Column("method"), Column("rule", no_wrap=True)]
     columns += [Column(COLUMNS[name][0], "right", no_wrap=True) for name in shown]
-    columns += _columns("gain on local", "lose", "verdict") if beside else []
+    columns += _columns("gain on local", "lose", "verdict") if with_seeds else []
     lines: list[Cells] = []
     for row, previous in zip(rows, [None, *rows], strict=False):
         name = "" if previous and row.method == previous.method else row.method
         gain, lose, _, verdict = _gain_cells(row.local) if row.local else [""] * 4
-        gains = [gain, lose, verdict] if beside else []
+        gains = [gain, lose, verdict] if with_seeds else []
         lines.append([name, row.rule, *(_cell(row, column) for column in shown), *gains])
     return _dense(title, columns, lines, caption)
 
@@ -127,9 +127,9 @@ def _gains(rows: Sequence[Row], *, tail: bool = True, caption: Sequence[str] = (
     lines: list[Cells] = []
     for row in rows:
         contrasts = [(name, contrast) for name, contrast in (("local", row.local), ("solo", row.solo)) if contrast]
-        for place, (name, contrast) in enumerate(contrasts):
+        for position, (name, contrast) in enumerate(contrasts):
             gain, lose, worst, verdict = _gain_cells(contrast)
-            lines.append(["" if place else row.method, name, gain, lose, *([worst] if tail else []), verdict])
+            lines.append(["" if position else row.method, name, gain, lose, *([worst] if tail else []), verdict])
     return _dense("Gains, client by client, in points", columns, lines, caption)
 
 
@@ -162,8 +162,8 @@ def curve(values: Sequence[float | None], height: int = 8, width: int = 60) -> s
     """Draw numbers from 0 to 1 as a text plot, with one column per round or per several rounds."""
     columns = min(width, len(values))
     cuts = [round(i * len(values) / columns) for i in range(columns + 1)] if columns else [0]
-    known = [[value for value in values[a:b] if value is not None] for a, b in pairwise(cuts)]
-    levels = [sum(part) / len(part) * height if part else None for part in known]
+    evaluated = [[value for value in values[a:b] if value is not None] for a, b in pairwise(cuts)]
+    levels = [sum(part) / len(part) * height if part else None for part in evaluated]
     rows = []
     for row in range(height - 1, -1, -1):
         marks = "".join(" " if level is None else BLOCKS[min(8, max(0, int((level - row) * 8)))] for level in levels)
@@ -188,8 +188,8 @@ def plain_clients(run: Run, alone: Run | None) -> list[dict[str, Any]]:
 
 def clients_csv(runs: Sequence[Run]) -> str:
     """Render the clients of runs as CSV, one per line."""
-    known = {root: locals_in(root) for root in dict.fromkeys(run.folder.parent for run in runs)}
-    clients = [(run, plain_clients(run, local_beside(run, known[run.folder.parent]))) for run in runs]
+    local_runs = {root: locals_in(root) for root in dict.fromkeys(run.folder.parent for run in runs)}
+    clients = [(run, plain_clients(run, local_beside(run, local_runs[run.folder.parent]))) for run in runs]
     rows = [{"run": run.info.key} | row for run, listed in clients for row in listed]
     return csv_lines([FIELDS, *([row.get(name) for name in FIELDS] for row in rows)])
 
@@ -201,13 +201,15 @@ def clients_table(run: Run, alone: Run | None) -> Table:
     columns += [Column(name, "right") for name in ("accuracy", *(("alone", "gain") if alone else ()))]
     lines = []
     for row in rows[:MOST]:
-        beside = [_percent(row["alone"]), "–" if math.isnan(row["gain"]) else points(row["gain"])] if alone else []
+        comparison = [_percent(row["alone"]), "–" if math.isnan(row["gain"]) else points(row["gain"])] if alone else []
         has = [str(sum(row[part] for part in PARTS)), str(row["classes"])] if run.knows_samples else ["–", "–"]
-        lines.append([row["client"], *has, row["network"], _percent(row["accuracy"]), *beside])
+        lines.append([row["client"], *has, row["network"], _percent(row["accuracy"]), *comparison])
     text = f"Accuracy: of the client's own test samples, in per cent, rule {run.info.headline}, in the reported round."
     if alone:
-        place = f"{alone.folder.name}, where it trains by itself, rule {alone.info.headline}"
-        text += f"\nAlone: the same client in {place}.\nGain: the difference in points; of one seed it may be chance."
+        reference = f"{alone.folder.name}, where it trains by itself, rule {alone.info.headline}"
+        text += (
+            f"\nAlone: the same client in {reference}.\nGain: the difference in points; of one seed it may be chance."
+        )
     if len(rows) > MOST:
         text += f"\nThese are the first {MOST} of {len(rows)} clients; --csv and --json have all."
     return make_table("Clients", columns, lines, text)

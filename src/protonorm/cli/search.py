@@ -95,11 +95,11 @@ def show(
     else:
         if not best:
             say(scores_table(scores, chosen, swept, task.grid.seeds), captions=not quiet)
-            for place, score in enumerate(chosen):
+            for position, score in enumerate(chosen):
                 own = ", ".join(f"{name}={_text(value)}" for name, value in score.point.chosen.items())
                 tested = f"test accuracy there, which had no say: {score.test} %" if score.test else "it was not tested"
                 line = f"Chosen for {score.point.method}: {own or 'its only settings'}; {tested}."
-                lines.insert(place, visible(line))
+                lines.insert(position, visible(line))
             lines += [visible(f"Map: {drawn}")] if drawn and not quiet else []
         for line in lines:
             say(line)
@@ -121,8 +121,8 @@ def scores_table(
         values = [_text(score.point.chosen[name]) if name in score.point.chosen else "" for name in swept]
         cells = [score.point.method, *values, str(score.validation or "–"), " ".join(map(str, score.rounds)) or "–"]
         lines.append([bold(cell, score in chosen) for cell in [*cells, *([score.note] if noted else [])]])
-    several = f", mean of {len(seeds)} seeds ± half a 95 % interval (t)"
-    spread = several if len(seeds) > 1 else "; one seed: there is no interval"
+    explanation = f", mean of {len(seeds)} seeds ± half a 95 % interval (t)"
+    spread = explanation if len(seeds) > 1 else "; one seed: there is no interval"
     caption = (
         f"Validation accuracy in per cent, clients' mean in the round that it chooses{spread}. Bold: chosen for its "
         "method. The best of many is chosen partly by luck, so that its validation accuracy is optimistic."
@@ -139,20 +139,20 @@ def plan(
     from protonorm.search.scores import estimate
 
     states = [standing.state for standing in task.standings().values()]
-    done, begun, diverged = (states.count(state) for state in ("done", "begun", "diverged"))
+    done, started, diverged = (states.count(state) for state in ("done", "begun", "diverged"))
     processes = count if count > 1 else 1 if engine == "serial" else workers or cores()
     guess = estimate(task, left, count, processes) if left else None
     if as_json:
         seconds = {"seconds": guess.seconds if guess else 0.0, "estimated from": guess.how if guess else ""}
-        print_json({"runs": len(states), "left": len(left), "begun": begun} | seconds)
+        print_json({"runs": len(states), "left": len(left), "begun": started} | seconds)
         return
     for remark in task.grid.remarks:
         say(visible(remark))
     ended = f", {diverged} diverged" if diverged else ""
-    say(f"{counted(len(states), 'run')}: {done} done{ended}, {len(left)} left, of which {begun} begun.")
+    say(f"{counted(len(states), 'run')}: {done} done{ended}, {len(left)} left, of which {started} begun.")
     if guess:
-        way = f"{count} side by side" if count > 1 else "one after the other"
-        say(visible(f"About {duration(guess.seconds)}, {way}; estimated from {guess.how}."))
+        arrangement = f"{count} side by side" if count > 1 else "one after the other"
+        say(visible(f"About {duration(guess.seconds)}, {arrangement}; estimated from {guess.how}."))
 
 
 def plain(score: "Score", *, chosen: bool) -> dict[str, Any]:

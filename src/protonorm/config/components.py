@@ -32,13 +32,13 @@ METHODS: dict[str, dict[str, tuple[str, ...]]] = {
 
 def build(kind: str, value: Any) -> Any:
     """Create a component from a name or {"name": …, settings}; return an object of the right kind unchanged."""
-    (*_, needs, article), given = KINDS[kind], {"name": value} if isinstance(value, str) else value
-    made = _make(kind, given) if isinstance(given, Mapping) else given
-    if isinstance(made, type) or not callable(getattr(made, needs, None)):
+    (*_, needs, article), settings = KINDS[kind], {"name": value} if isinstance(value, str) else value
+    component = _make(kind, settings) if isinstance(settings, Mapping) else settings
+    if isinstance(component, type) or not callable(getattr(component, needs, None)):
         raise ValueError(f"{shown(value)} is not {article} {kind}: expected a name, or an object with {needs}().")
-    if registered_name(kind, made) is None:
-        check_own(kind, made)
-    return made
+    if registered_name(kind, component) is None:
+        check_own(kind, component)
+    return component
 
 
 def _make(kind: str, value: Mapping[str, Any]) -> Any:
@@ -48,20 +48,20 @@ def _make(kind: str, value: Mapping[str, Any]) -> Any:
     if not isinstance(name, str):
         raise ValueError(f"{shown(name)} is not the name of {article} {kind}; known: {', '.join(sorted(table))}.")
     if ".py:" in name:
-        made = make_own(load_own(name, kind), settings, kind, name)
+        component = make_own(load_own(name, kind), settings, kind, name)
     else:
-        made = _make_ours(table, settings, kind, name)
-    for field in fields(made) if is_dataclass(made) else ():
-        if not isinstance(path := getattr(made, field.name), Path):
+        component = _make_ours(table, settings, kind, name)
+    for field in fields(component) if is_dataclass(component) else ():
+        if not isinstance(path := getattr(component, field.name), Path):
             continue
         if settings.get(field.name) == "":  # would mean the current folder
             raise ValueError(f"{kind}.{field.name} must be the path of a file or folder, got ''.")
         try:
             path.expanduser()
         except RuntimeError:
-            given, home = f"{kind}.{field.name}={shown(str(path))}", shortened(path.parts[0])
-            raise ValueError(f"{given} cannot be found: {home} is not the home of a user.") from None
-    return made
+            setting, home = f"{kind}.{field.name}={shown(str(path))}", shortened(path.parts[0])
+            raise ValueError(f"{setting} cannot be found: {home} is not the home of a user.") from None
+    return component
 
 
 def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: str, name: str) -> Any:
@@ -74,24 +74,24 @@ def _make_ours(table: Mapping[str, Entry], settings: Mapping[str, Any], kind: st
     try:
         return TypeAdapter(cls).validate_python(settings)
     except ValidationError as error:
-        known = known_fields(cls)
-        hint = partial(hint_inside, kind=kind, known=known)
-        raise ValueError(sentences(error, known, f"{kind} {shortened(name)}", f"{kind}.", hint)) from None
+        allowed = known_fields(cls)
+        hint = partial(hint_inside, kind=kind, fields=allowed)
+        raise ValueError(sentences(error, allowed, f"{kind} {shortened(name)}", f"{kind}.", hint)) from None
 
 
 def make_own(target: Any, settings: Mapping[str, Any], kind: str, name: str) -> Any:
     """Create an object of a user's class with settings; return an object defined in the file unchanged."""
-    place = shortened(name)
-    owner = f"{kind} {place}"
+    label = shortened(name)
+    owner = f"{kind} {label}"
     if not isinstance(target, type):
         if settings:
-            raise ValueError(f"{place} is a {type(target).__name__}, not a class, so that it takes no settings.")
+            raise ValueError(f"{label} is a {type(target).__name__}, not a class, so that it takes no settings.")
         return target
     _refuse_unknown(settings, target, owner, kind)
     if lacking := sorted(getattr(target, "__abstractmethods__", ())):
         arguments = methods_of(kind)
         listed = ", ".join(f"{method}({', '.join(arguments.get(method, ()))})" for method in lacking)
-        raise ValueError(f"{place} is not {KINDS[kind].article} {kind} yet: it lacks {listed}.")
+        raise ValueError(f"{label} is not {KINDS[kind].article} {kind} yet: it lacks {listed}.")
     try:
         return TypeAdapter(target).validate_python(dict(settings)) if settings else target()
     except ValidationError as error:
@@ -103,21 +103,25 @@ def make_own(target: Any, settings: Mapping[str, Any], kind: str, name: str) -> 
     except Exception as error:
         if missing := _needed(target):
             raise ValueError(f"{owner} needs the setting {kind}.{missing[0]}.") from None
-        raise ValueError(f"{place} cannot be made: {call_failure(error, target)}") from error
+        raise ValueError(f"{label} cannot be made: {call_failure(error, target)}") from error
 
 
-def check_own(kind: str, made: Any) -> None:
+def check_own(kind: str, component: Any) -> None:
     """Raise ValueError for a user's object with wrong method signatures or with state that cannot be recorded."""
-    cls = type(made).__name__
+    cls = type(component).__name__
     for name, arguments in methods_of(kind).items():
-        method = getattr(made, name, None)
+        method = getattr(component, name, None)
         if callable(method) and (problem := wrong_arguments(method, arguments, name)):
             raise ValueError(problem)
-    if kind == "algorithm" and hasattr(made, "rules"):
-        _check_rules(cls, made.rules, getattr(made, "headline", None))
-    if kind == "partition" and not isinstance(getattr(made, "seed", None), int):
+    if kind == "algorithm" and hasattr(component, "rules"):
+        _check_rules(cls, component.rules, getattr(component, "headline", None))
+    if kind == "partition" and not isinstance(getattr(component, "seed", None), int):
         raise ValueError(f"{cls} is not a partition yet: it lacks the setting seed, a whole number.")
-    if not is_dataclass(made) and not hasattr(made, "description") and (state := list(getattr(made, "__dict__", ()))):
+    if (
+        not is_dataclass(component)
+        and not hasattr(component, "description")
+        and (state := list(getattr(component, "__dict__", ())))
+    ):
         raise ValueError(
             f"{cls} holds {', '.join(map(shortened, state[:5]))}, but is no dataclass, so that runs with other values "
             f"could not be told apart: write it as a @dataclass(frozen=True) whose fields are its settings."
@@ -149,16 +153,16 @@ def methods_of(kind: str) -> dict[str, tuple[str, ...]]:
 
 def _refuse_unknown(settings: Mapping[str, Any], cls: Any, owner: str, kind: str) -> None:
     """Raise ValueError for unknown settings, which dataclasses of the standard library would ignore in validation."""
-    known, prefix = known_fields(cls), f"{kind}."
-    hint = partial(hint_inside, kind=kind, known=known)
+    allowed, prefix = known_fields(cls), f"{kind}."
+    hint = partial(hint_inside, kind=kind, fields=allowed)
     for name, value in settings.items():
-        if name not in known:
+        if name not in allowed:
             remark = "" if is_dataclass(cls) else " Settings are the fields of a dataclass, and it is none."
             text = name if isinstance(name, str) else shown(name)
-            raise ValueError(unknown(text, known, owner, prefix, hint) + remark)
-        for inner in value if isinstance(value, Mapping) and known[name] else ():
-            if inner not in known[name]:
-                names = [f"{name}.{field}" for field in known[name]]
+            raise ValueError(unknown(text, allowed, owner, prefix, hint) + remark)
+        for inner in value if isinstance(value, Mapping) and allowed[name] else ():
+            if inner not in allowed[name]:
+                names = [f"{name}.{field}" for field in allowed[name]]
                 raise ValueError(unknown(f"{name}.{inner}", names, owner, prefix))
 
 
@@ -188,30 +192,30 @@ def describe(kind: str, value: Any) -> dict[str, Any]:
 
 def registered_name(kind: str, value: Any) -> str | None:
     """Return the registered name of a component; None for a user's class."""
-    place = f"{type(value).__module__}:{type(value).__qualname__}"
-    return next((name for name, entry in KINDS[kind].table().items() if entry.target == place), None)
+    target = f"{type(value).__module__}:{type(value).__qualname__}"
+    return next((name for name, entry in KINDS[kind].table().items() if entry.target == target), None)
 
 
-def _are_equal(one: Any, other: Any) -> bool:
+def _are_equal(value: Any, other: Any) -> bool:
     """Return whether two settings are equal; arrays are compared by value, incomparable values differ."""
-    if one is other:
+    if value is other:
         return True
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(one, other)
+    if isinstance(value, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(value, other)
     try:
-        return bool(one == other) or bool(one != one and other != other)  # NaN equals NaN here
+        return bool(value == other) or bool(value != value and other != other)  # NaN equals NaN here
     except (ValueError, TypeError, RuntimeError):
         return False
 
 
-def changed_fields(value: Any, prefix: str, usual: Any = None) -> dict[str, Any]:
+def changed_fields(value: Any, prefix: str, reference: Any = None) -> dict[str, Any]:
     """Return the settings, named as on the command line, that differ from those of `usual`, or from their defaults."""
     changed: dict[str, Any] = {}
     for field in fields(value) if is_dataclass(value) else ():
-        given = getattr(value, field.name)
-        default = getattr(usual, field.name) if usual is not None else default_of(field)
-        if _are_equal(given, default) or not field.compare or (field.name == "path" and hasattr(value, "name")):
+        setting = getattr(value, field.name)
+        default = getattr(reference, field.name) if reference is not None else default_of(field)
+        if _are_equal(setting, default) or not field.compare or (field.name == "path" and hasattr(value, "name")):
             continue  # the name of file-based data contains the path
         name = f"{prefix}.{field.name}"
-        changed |= changed_fields(given, name) if is_dataclass(given) else {name: given}
+        changed |= changed_fields(setting, name) if is_dataclass(setting) else {name: setting}
     return changed

@@ -31,7 +31,16 @@ from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
 from protonorm.models import SCALABLE, base_and_width, is_frozen
-from protonorm.models.choose import Choice, chosen, describe_choice, described, family_of, named, networks, usual_width
+from protonorm.models.choose import (
+    Choice,
+    chosen,
+    default_width,
+    describe_choice,
+    described,
+    family_of,
+    named,
+    networks,
+)
 
 FORMAT = 3  # version of a run's files; part of the key
 UNDECISIVE = ("retries",)  # settings that do not affect results, and so are not in the key
@@ -150,17 +159,17 @@ class Experiment(Training):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_plain(cls, given: Any) -> Any:
-        check_plain(given)
-        return given
+    def _check_plain(cls, settings: Any) -> Any:
+        check_plain(settings)
+        return settings
 
     @field_validator("algorithm", "dataset", "partition")
     @classmethod
     def _build(cls, value: Any, info: Any) -> Any:
-        made = build(info.field_name, value)
-        if info.field_name == "algorithm" and not isinstance(made, Algorithm):
+        component = build(info.field_name, value)
+        if info.field_name == "algorithm" and not isinstance(component, Algorithm):
             raise ValueError(f"{shown(value)} is not an algorithm: expected a name or an object of pn.Algorithm.")
-        return made
+        return component
 
     @field_validator("device")
     @classmethod
@@ -173,13 +182,13 @@ class Experiment(Training):
         """Fill in defaults that depend on other settings, so that records are complete; in `vars`, as it is frozen."""
         self.__dict__.setdefault(GIVEN, self._as_set())  # pydantic may validate an existing experiment again
         dataset = getattr(self.dataset, "name", None) or describe("dataset", self.dataset)["name"]
-        usual = getattr(self.dataset, "models", None)  # the family declared by a user's data set
-        usual = usual or (DATASETS[dataset].details["models"] if dataset in DATASETS else "light")
-        given = chosen(usual if self.models is None else self.models)
-        models = family_of(given)
+        family = getattr(self.dataset, "models", None)  # the family declared by a user's data set
+        family = family or (DATASETS[dataset].details["models"] if dataset in DATASETS else "light")
+        choice = chosen(family if self.models is None else self.models)
+        models = family_of(choice)
         self._take_over_clients()
         evaluated = _evaluated(self.evaluate, self.evaluate_all_every, self.evaluate_every, self.clients)
-        vars(self).update(models=models, feature_dim=self.feature_dim or usual_width(given), **evaluated)
+        vars(self).update(models=models, feature_dim=self.feature_dim or default_width(choice), **evaluated)
         vars(self).update(algorithm=self.algorithm.adapted(dataset, [named(item) for item in networks(models)]))
         vars(self).update(auxiliary=_second_network(self.auxiliary, self.algorithm, models))
         if self.algorithm.needs_shared_network:
@@ -198,7 +207,7 @@ class Experiment(Training):
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
-        usual_settings: dict[str, Any] = {"models": chosen(usual), "feature_dim": usual_width(models)}
+        usual_settings: dict[str, Any] = {"models": chosen(family), "feature_dim": default_width(models)}
         by_default = evaluated == _evaluated(None, None, self.evaluate_every, self.clients)
         usual_settings |= evaluated if by_default else dict.fromkeys(evaluated)  # both are listed as changed
         self._changed.update(differences(self, dataset, usual_settings))
@@ -269,7 +278,7 @@ class Experiment(Training):
     def depends_on_rounds(self) -> bool:
         """Whether a round depends on the total number of rounds; if not, a run can be extended later."""
         every = (self.evaluate_every, self.evaluate_all_every or 1)
-        last_is_extra = any(self.rounds % one for one in every)  # evaluated only because it is the last round
+        last_is_extra = any(self.rounds % interval for interval in every)  # evaluated only because it is the last round
         return bool(self.algorithm.depends_on_rounds or self.lr_schedule.depends_on_rounds or last_is_extra)
 
     @cached_property
@@ -283,9 +292,9 @@ class Experiment(Training):
 
     def _decisive(self, left_out: Iterable[str]) -> dict[str, Any]:
         """Return all settings that affect results, except those left out."""
-        known = {*left_out, *UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
-        known |= {"tested"} if self.tested else set()  # a run without test results has another key
-        return self.model_dump(mode="json", exclude=known)
+        excluded = {*left_out, *UNDECISIVE, *(() if self.depends_on_rounds else ("rounds",))}
+        excluded |= {"tested"} if self.tested else set()  # a run without test results has another key
+        return self.model_dump(mode="json", exclude=excluded)
 
 
 def _signature() -> Signature:
@@ -298,11 +307,13 @@ def _signature() -> Signature:
 Experiment.__signature__ = _signature()
 
 
-def differences(experiment: Experiment, dataset: str, usual: Mapping[str, Any]) -> dict[str, Any]:
+def differences(experiment: Experiment, dataset: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings that differ from the defaults of an experiment on this data set."""
     changed: dict[str, Any] = {}
-    known = type(experiment).model_fields
-    for name in sorted(known, key=Training.model_fields.__contains__):  # method and data before the training settings
+    model_fields = type(experiment).model_fields
+    for name in sorted(
+        model_fields, key=Training.model_fields.__contains__
+    ):  # method and data before the training settings
         value = getattr(experiment, name)
         if name in COMPONENTS:
             changed |= _component_differences(experiment, name, value, dataset)
@@ -313,7 +324,7 @@ def differences(experiment: Experiment, dataset: str, usual: Mapping[str, Any]) 
             changed |= {key.removesuffix(".name"): field for key, field in changed_fields(value, name).items()}
         elif name == "auxiliary":
             changed |= {name: value} if value not in (None, networks(experiment.models)[0]) else {}
-        elif value != usual.get(name, known[name].default):
+        elif value != defaults.get(name, model_fields[name].default):
             changed[name] = value
     return changed
 
@@ -326,10 +337,10 @@ def _component_differences(experiment: Experiment, kind: str, value: Any, datase
     changed = {} if name == KINDS[kind].default else {kind: name}
     if kind == "dataset" and isinstance(value, Dataset):
         return changed
-    usual = None
+    reference = None
     if kind == "algorithm" and registered:
-        usual = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)])
-    inner = changed_fields(value, kind, usual)
+        reference = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)])
+    inner = changed_fields(value, kind, reference)
     if not registered:  # arrays, for example, cannot be typed on a command line
         inner = {field: item if _can_be_typed(item) else shortened(str(item)) for field, item in inner.items()}
     return changed | inner
@@ -374,22 +385,24 @@ def _evaluated(evaluate: str | None, all_every: int | None, every: int, clients:
     return {"evaluate": evaluate or "cohort", "evaluate_all_every": all_every}
 
 
-def _second_network(given: Any, algorithm: Algorithm, models: Choice) -> Any:
+def _second_network(choice: Any, algorithm: Algorithm, models: Choice) -> Any:
     """Return the second network of a method that uses one: the given network, or the first of the models."""
     if not algorithm.auxiliary:
-        if given is not None:
+        if choice is not None:
             name = type(algorithm).__name__
-            raise ValueError(f"auxiliary must be left out for {name}, which has no second network, got {shown(given)}.")
+            raise ValueError(
+                f"auxiliary must be left out for {name}, which has no second network, got {shown(choice)}."
+            )
         return None
-    candidates = networks(models)[:1] if given is None else networks(chosen(given, "auxiliary"))
+    candidates = networks(models)[:1] if choice is None else networks(chosen(choice, "auxiliary"))
     if len(candidates) > 1:
-        raise ValueError(f"auxiliary must be one network, got {len(candidates)}: {shown(given)}.")
+        raise ValueError(f"auxiliary must be one network, got {len(candidates)}: {shown(choice)}.")
     return candidates[0]
 
 
 def _complaint(error: ValidationError, settings: Mapping[str, Any]) -> str:
     """Format the validation errors of an experiment."""
-    return sentences(error, Experiment.model_fields, "An experiment", hint=partial(hint, given=settings))
+    return sentences(error, Experiment.model_fields, "An experiment", hint=partial(hint, settings=settings))
 
 
 def key_of(decisive: Mapping[str, Any], seed: int) -> str:

@@ -50,7 +50,7 @@ OURS: dict[str, str] = {  # setting: names in other tools, separated by spaces
     "algorithm.server_lr": "slr server_learning_rate",
 }
 
-OTHERS: dict[str, str] = {theirs: ours for ours, names in OURS.items() for theirs in names.split()}
+OTHERS: dict[str, str] = {alias: setting for setting, names in OURS.items() for alias in names.split()}
 
 NO_SETTINGS: dict[str, str] = {  # hint: names that are not settings, separated by spaces
     "who follows a run is tracker=… of pn.run, and of the commands.": "tracker logger wandb tensorboard use_wandb",
@@ -74,17 +74,17 @@ OTHER_KINDS = ("dataset", "partition")  # whose settings may be called as those 
 REMARKS: dict[str, str] = {name: remark for remark, names in NO_SETTINGS.items() for name in names.split()}
 
 
-def hint(name: str, given: Mapping[str, Any]) -> str | None:
+def hint(name: str, settings: Mapping[str, Any]) -> str | None:
     """Return a hint for an unknown setting of an experiment; None to fall back to similar spellings."""
     plain = plain_name(name)
-    places = [place for place in _places(given) if place.endswith(f".{plain}")]
-    places += [OTHERS[plain]] if plain in OTHERS else []
-    if places:
-        return f"did you mean {' or '.join(repr(shortened(place)) for place in places)}?"
+    paths = [path for path in _places(settings) if path.endswith(f".{plain}")]
+    paths += [OTHERS[plain]] if plain in OTHERS else []
+    if paths:
+        return f"did you mean {' or '.join(repr(shortened(path)) for path in paths)}?"
     return REMARKS.get(plain)
 
 
-def hint_inside(name: str, kind: str, known: Iterable[str]) -> str | None:
+def hint_inside(name: str, kind: str, fields: Iterable[str]) -> str | None:
     """Return a hint for an unknown setting of a component; None if there is none."""
     plain = plain_name(name)
     if plain in _settings():
@@ -93,7 +93,7 @@ def hint_inside(name: str, kind: str, known: Iterable[str]) -> str | None:
     if meant in _settings():
         return f"did you mean {meant!r}, a setting of the experiment itself?"
     owner, _, field = meant.partition(".")
-    return f"did you mean {field!r}?" if owner == kind and field in known else None
+    return f"did you mean {field!r}?" if owner == kind and field in fields else None
 
 
 def hint_dotted(name: str) -> str | None:
@@ -114,20 +114,22 @@ def _settings() -> Iterable[str]:
     return Experiment.model_fields
 
 
-def is_method_setting(name: str, methods: Iterable[Any], given: Mapping[str, Any]) -> bool:
+def is_method_setting(name: str, methods: Iterable[Any], settings: Mapping[str, Any]) -> bool:
     """Return whether a name without owner, such as gamma, means a setting of methods: nothing else has the name."""
-    if name in _settings() or any(name in known_fields(component_class(kind, given.get(kind))) for kind in OTHER_KINDS):
+    if name in _settings() or any(
+        name in known_fields(component_class(kind, settings.get(kind))) for kind in OTHER_KINDS
+    ):
         return False
     first, _, inner = name.partition(".")
-    known = [known_fields(component_class("algorithm", method)) for method in methods]
-    return any(first in fields and (not inner or inner in fields[first]) for fields in known)
+    fields = [known_fields(component_class("algorithm", method)) for method in methods]
+    return any(first in own and (not inner or inner in own[first]) for own in fields)
 
 
-def _places(given: Mapping[str, Any]) -> Iterator[str]:
+def _places(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings of the chosen components, named as on the command line: algorithm.schedule.eta."""
     from protonorm.core.training import LrSchedule
 
-    chosen = {kind: component_class(kind, given.get(kind)) for kind in COMPONENTS} | {"lr_schedule": LrSchedule}
+    chosen = {kind: component_class(kind, settings.get(kind)) for kind in COMPONENTS} | {"lr_schedule": LrSchedule}
     for owner, cls in chosen.items():
         for field, inner in known_fields(cls).items():
             yield f"{owner}.{field}"

@@ -28,8 +28,8 @@ class Kind(NamedTuple):
     def table(self) -> Mapping[str, Any]:
         """Import the table of this kind, without the targets of its entries."""
         module, _, name = self.place.partition(":")
-        found: Mapping[str, Any] = getattr(import_module(module), name)
-        return found
+        entries: Mapping[str, Any] = getattr(import_module(module), name)
+        return entries
 
 
 KINDS: dict[str, Kind] = {
@@ -56,7 +56,7 @@ def bundled(name: str) -> ModuleType:
         )
     if str(CHECKOUT) not in sys.path:
         sys.path.insert(0, str(CHECKOUT))
-    found = import_module(name)
-    if Path(found.__file__ or "").resolve().parent != CHECKOUT / name:  # shadowed by another library of that name
-        raise ValueError(f"Another package named {name!r} is in the way: {found.__file__}.")
-    return found
+    package = import_module(name)
+    if Path(package.__file__ or "").resolve().parent != CHECKOUT / name:  # shadowed by another library of that name
+        raise ValueError(f"Another package named {name!r} is in the way: {package.__file__}.")
+    return package

@@ -22,24 +22,26 @@ class Compared(NamedTuple):
     tracker: Any = None  # not in the experiments, because it does not affect results
 
 
-def read_comparison(methods: Sequence[Any], given: Mapping[str, Any] | None = None, *, solo: bool = False) -> Compared:
+def read_comparison(
+    methods: Sequence[Any], further: Mapping[str, Any] | None = None, *, solo: bool = False
+) -> Compared:
     """Parse the methods and settings of a comparison.
 
     The method `local` is always included, and all experiments share one data set object.
 
     Args:
         methods: Names or objects of methods; strings that are not methods are parsed as settings.
-        given: Further settings.
+        further: Further settings.
         solo: Whether to add a solo control after each method except Local, which exchanges nothing.
     """
-    named = [method for method in methods if not isinstance(method, str) or is_method(method)]
+    chosen = [method for method in methods if not isinstance(method, str) or is_method(method)]
     pairs = read_pairs([word for word in methods if isinstance(word, str) and not is_method(word)])
-    for name, value in [*pairs, *(given or {}).items()]:
+    for name, value in [*pairs, *(further or {}).items()]:
         if name == "methods":  # of a YAML file
-            named += [value] if isinstance(value, str) else value
-    if not named:
+            chosen += [value] if isinstance(value, str) else value
+    if not chosen:
         raise ValueError(f"There is no method to compare; known: {', '.join(sorted(ALGORITHMS))}.")
-    settings = assigned(pairs, given or {}, named)
+    settings = assigned(pairs, further or {}, chosen)
     settings.pop("methods", None)
     common = settings.pop("algorithm", {})
     if not isinstance(common, Mapping) or "name" in common:
@@ -47,7 +49,7 @@ def read_comparison(methods: Sequence[Any], given: Mapping[str, Any] | None = No
     tracker, seed = settings.pop("tracker", None), settings.pop("seed", 0)
     seeds = read_seeds(settings.pop("seeds") if "seeds" in settings else [seed] if isinstance(seed, int) else seed)
     experiments: Experiments = {}
-    for name, method in _by_name([*named, "local"], common).items():
+    for name, method in _by_name([*chosen, "local"], common).items():
         experiments[name] = []
         for seed in seeds:
             experiments[name].append(Experiment.of(settings | {"algorithm": method, "seed": seed}))
@@ -62,13 +64,13 @@ def read_experiment(words: Sequence[str]) -> dict[str, Any]:
     return assigned(pairs, {}, method or [None])
 
 
-def assigned(pairs: Sequence[tuple[str, Any]], given: Mapping[str, Any], methods: Sequence[Any]) -> dict[str, Any]:
+def assigned(pairs: Sequence[tuple[str, Any]], further: Mapping[str, Any], methods: Sequence[Any]) -> dict[str, Any]:
     """Collect settings; gamma=5 is algorithm.gamma=5 if methods have it and nothing else is called so."""
     settings: dict[str, Any] = {}
-    chosen = {name.removesuffix(".name"): value for name, value in [*pairs, *given.items()]}
-    for name, value in [*pairs, *given.items()]:
+    chosen = {name.removesuffix(".name"): value for name, value in [*pairs, *further.items()]}
+    for name, value in [*pairs, *further.items()]:
         owned = f"algorithm.{name}" if is_method_setting(name, methods, chosen) else name
-        if name in given and not isinstance(value, str | Mapping) and "." not in owned:
+        if name in further and not isinstance(value, str | Mapping) and "." not in owned:
             settings[name] = value  # an object, in Python
         else:
             assign(settings, owned, value)
@@ -77,14 +79,16 @@ def assigned(pairs: Sequence[tuple[str, Any]], given: Mapping[str, Any], methods
 
 def _beside_controls(experiments: Experiments) -> Experiments:
     """Add the solo control of each method after it."""
-    if any(one.control == "solo" for some in experiments.values() for one in some):
+    if any(experiment.control == "solo" for group in experiments.values() for experiment in group):
         raise ValueError("control must be left out with --solo (solo=True), which runs methods with and without it.")
-    both: Experiments = {}
-    for method, some in experiments.items():
-        both[method] = some
-        if not isinstance(some[0].algorithm, Local):
-            both[f"{method} (solo)"] = [one.model_copy(update={"control": "solo"}) for one in some]
-    return both
+    extended: Experiments = {}
+    for method, repeated in experiments.items():
+        extended[method] = repeated
+        if not isinstance(repeated[0].algorithm, Local):
+            extended[f"{method} (solo)"] = [
+                experiment.model_copy(update={"control": "solo"}) for experiment in repeated
+            ]
+    return extended
 
 
 def read_method(method: str) -> dict[str, Any]:
@@ -92,11 +96,11 @@ def read_method(method: str) -> dict[str, Any]:
     return dict(with_fields({"name": method}))
 
 
-def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
+def _by_name(chosen: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
     """Return methods by name, different ones of a name numbered; those given by name get `common` settings."""
     methods: dict[str, Any] = {}
     used: set[str] = set()
-    for item in given:
+    for item in chosen:
         name, method = (item, read_method(item)) if isinstance(item, str) else _object(item)
         if isinstance(item, str):
             label = method.pop("label", name)
@@ -116,10 +120,10 @@ def _by_name(given: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
     return methods
 
 
-def _object(given: Any) -> tuple[str, Any]:
+def _object(value: Any) -> tuple[str, Any]:
     """Return the name and the object of a method given as an object or a class."""
     try:
-        method = given() if isinstance(given, type) else given
+        method = value() if isinstance(value, type) else value
     except TypeError:
-        raise ValueError(f"{shown(given)} needs settings; give an object of it.") from None
+        raise ValueError(f"{shown(value)} needs settings; give an object of it.") from None
     return registered_name("algorithm", method) or type(method).__name__, method

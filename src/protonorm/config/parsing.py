@@ -40,9 +40,9 @@ def read_settings(words: Sequence[str]) -> dict[str, Any]:
 def read_pairs(words: Sequence[str]) -> list[tuple[str, Any]]:
     """Parse command-line arguments as names and values in their order; a method is the value of `algorithm`."""
     pairs: list[tuple[str, Any]] = []
-    known = KINDS["algorithm"].table()
+    registered = KINDS["algorithm"].table()
     sure = re.compile(r".*(\.py:|=)", re.DOTALL)  # with settings it is no path, even if its name is unknown
-    methods = [word for word in words if is_method(word) and (word.partition(":")[0] in known or sure.match(word))]
+    methods = [word for word in words if is_method(word) and (word.partition(":")[0] in registered or sure.match(word))]
     if len(methods) > 1:
         raise ValueError(f"One run has one method, got {' and '.join(methods)}; `protonorm compare` runs several.")
     for word in words:
@@ -71,14 +71,14 @@ def with_fields(component: Mapping[str, Any]) -> Mapping[str, Any]:
         own, _, fields = fields.partition(":")
         base = f"{base}:{own}"
     settings: dict[str, Any] = {"name": base}
-    given: set[str] = set()
+    seen: set[str] = set()
     for field in filter(None, split_values(fields)):
         key, equals, value = field.partition("=")
         if not equals or not all(key.split(".")):
             raise ValueError(f"A setting in {shown(name)} must be field=value, got {shown(field)}.")
-        if key in given:
+        if key in seen:
             raise ValueError(f"{shown(name)} must have one {key}=…, got two.")
-        given.add(key)
+        seen.add(key)
         _assign_inside(settings, key, key.split("."), parse_value(key, value))
     return {**settings, **{key: value for key, value in component.items() if key != "name"}}
 
@@ -128,21 +128,21 @@ def assign(settings: dict[str, Any], name: str, value: Any) -> None:
     if not name or (fields and (owner not in NESTED or not all(fields))):
         from protonorm.config.hints import hint_dotted  # it loads all components, which import torch
 
-        usual = f"expected key=value, or {', '.join(NESTED)} with .field=value."
-        raise ValueError(f"{shown(name)} is not a setting; {(fields and hint_dotted(name)) or usual}")
+        expected = f"expected key=value, or {', '.join(NESTED)} with .field=value."
+        raise ValueError(f"{shown(name)} is not a setting; {(fields and hint_dotted(name)) or expected}")
     if owner not in NESTED:
         settings[name] = value
         return
-    held = dict(settings.get(owner, {}))
+    component = dict(settings.get(owner, {}))
     if fields not in ([], ["name"]):
-        _assign_inside(held, name, fields, value)
+        _assign_inside(component, name, fields, value)
     else:
-        named = {"name": value} if fields or not isinstance(value, Mapping) else value
-        given = with_path(named) if owner == "dataset" else with_fields(named) if owner == "algorithm" else named
-        if named is not value and held.get("name", given["name"]) != given["name"]:
-            held = {}  # another component: the settings of the previous one do not apply
-        held.update(given)
-    settings[owner] = held
+        mapping = {"name": value} if fields or not isinstance(value, Mapping) else value
+        parsed = with_path(mapping) if owner == "dataset" else with_fields(mapping) if owner == "algorithm" else mapping
+        if mapping is not value and component.get("name", parsed["name"]) != parsed["name"]:
+            component = {}  # another component: the settings of the previous one do not apply
+        component.update(parsed)
+    settings[owner] = component
 
 
 def with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -158,17 +158,17 @@ def with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**dataset, "name": base, "path": path}
 
 
-def _assign_inside(held: dict[str, Any], name: str, fields: Sequence[str], value: Any) -> None:
+def _assign_inside(settings: dict[str, Any], name: str, fields: Sequence[str], value: Any) -> None:
     """Set a field of a component, or a nested field: `schedule.epsilon`."""
     for field in fields[:-1]:
-        inner = held.get(field, {})
+        inner = settings.get(field, {})
         if not isinstance(inner, Mapping):
             raise ValueError(
                 f"{shown(name)} needs fields of {field}, but {shown(inner)} was given before; it has none."
             )
-        held[field] = dict(inner)
-        held = held[field]
-    held[fields[-1]] = value
+        settings[field] = dict(inner)
+        settings = settings[field]
+    settings[fields[-1]] = value
 
 
 def parse_value(name: str, text: str) -> Any:
@@ -223,8 +223,8 @@ class PlainLoader(yaml.SafeLoader):
     """
 
     yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in found if tag not in (INTEGER, REAL, TIME)]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in (INTEGER, REAL, TIME)]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:

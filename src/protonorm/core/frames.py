@@ -24,12 +24,12 @@ from protonorm.tensors import Tensors, decode, encode
 
 MARK = b"PNFL"
 SIZES = struct.Struct("<4sIQ")
-LARGEST_HEADER = 2**16  # bytes of the JSON header
-LARGEST_BODY = 2**32  # bytes of the tensors, unless the caller sets another limit
-LARGEST_INDEX = 2**22  # bytes of the safetensors index
-MOST_TENSORS, MOST_AXES, LONGEST_NAME = 10_000, 8, 256
+MAX_HEADER = 2**16  # bytes of the JSON header
+MAX_BODY = 2**32  # bytes of the tensors, unless the caller sets another limit
+MAX_INDEX = 2**22  # bytes of the safetensors index
+MAX_TENSORS, MAX_AXES, MAX_NAME_LENGTH = 10_000, 8, 256
 BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-LARGEST_OWN_HEADER, LARGEST_OWN_BODY = 2**26, 2**36  # between processes of the same run
+MAX_OWN_HEADER, MAX_OWN_BODY = 2**26, 2**36  # between processes of the same run
 CHUNK = 2**20  # bytes per read: memory grows with the received bytes, not with the announced size
 UNREADABLE = (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OverflowError)  # exceptions of `decode`
 
@@ -46,20 +46,20 @@ def encode_body(tensors: Tensors | None) -> bytes:
 def join(header: dict[str, Any], body: bytes) -> bytes:
     """Build a frame from a header and encoded tensors."""
     text = json.dumps(header, allow_nan=False, separators=(",", ":")).encode()
-    if len(text) > LARGEST_HEADER:
-        raise ValueError(f"A header of {len(text)} bytes is too long to be sent; {LARGEST_HEADER} at most are allowed.")
+    if len(text) > MAX_HEADER:
+        raise ValueError(f"A header of {len(text)} bytes is too long to be sent; {MAX_HEADER} at most are allowed.")
     return SIZES.pack(MARK, len(text), len(body)) + text + body
 
 
-def split(content: bytes, largest: int = LARGEST_BODY) -> tuple[dict[str, Any], bytes]:
+def split(content: bytes, largest: int = MAX_BODY) -> tuple[dict[str, Any], bytes]:
     """Split a frame into its header and the bytes of its tensors, which are not decoded."""
     if len(content) < SIZES.size:
         raise BadFrame(f"it has {len(content)} bytes, too few for a message")
     mark, header, body = SIZES.unpack_from(content)
     if mark != MARK:
         raise BadFrame("it does not begin as a message does")
-    if header > LARGEST_HEADER:
-        raise BadFrame(f"it has a header of {header} bytes; {LARGEST_HEADER} at most are allowed")
+    if header > MAX_HEADER:
+        raise BadFrame(f"it has a header of {header} bytes; {MAX_HEADER} at most are allowed")
     if body > largest:
         raise BadFrame(f"it has {body} bytes of tensors; {largest} at most are expected")
     if len(content) != SIZES.size + header + body:
@@ -92,7 +92,7 @@ def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], Tensors] | None:
     mark, header_size, body_size = SIZES.unpack(start)
     if mark != MARK:
         raise BadFrame("it does not begin as a frame does")
-    if header_size > LARGEST_OWN_HEADER or body_size > LARGEST_OWN_BODY:
+    if header_size > MAX_OWN_HEADER or body_size > MAX_OWN_BODY:
         raise BadFrame(f"a frame of {header_size} and {body_size} bytes was announced")
     text, body = _read(stream, header_size), _read(stream, body_size)
     if len(text) < header_size or len(body) < body_size:
@@ -128,13 +128,13 @@ def strict_json(content: bytes | str) -> Any:
 def _check_index(body: bytes) -> None:
     """Check that the tensors have known types and fill the body without gaps or overlaps."""
     size = int.from_bytes(body[:8], "little")
-    if len(body) < 8 or size > LARGEST_INDEX or 8 + size > len(body):
+    if len(body) < 8 or size > MAX_INDEX or 8 + size > len(body):
         raise BadFrame("its tensors have no index of a possible size")
     index = _object(body[8 : 8 + size].rstrip(b" "), "index of tensors")
     if not isinstance(index.pop("__metadata__", {}), dict):
         raise BadFrame("its tensors have metadata that are no object")
-    if len(index) > MOST_TENSORS:
-        raise BadFrame(f"it has {len(index)} tensors; {MOST_TENSORS} at most are allowed")
+    if len(index) > MAX_TENSORS:
+        raise BadFrame(f"it has {len(index)} tensors; {MAX_TENSORS} at most are allowed")
     end = 0
     for start, stop in sorted(_span(name, entry) for name, entry in index.items()):
         if start != end:
@@ -146,7 +146,7 @@ def _check_index(body: bytes) -> None:
 
 def _span(name: str, entry: Any) -> tuple[int, int]:
     """Return the first and last offset of a tensor; raise BadFrame if they do not match its type and shape."""
-    if len(name) > LONGEST_NAME:
+    if len(name) > MAX_NAME_LENGTH:
         raise BadFrame(f"it has a tensor whose name has {len(name)} characters")
     name = shortened(name)
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
@@ -154,7 +154,7 @@ def _span(name: str, entry: Any) -> tuple[int, int]:
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(kind, str) or kind not in BYTES:
         raise BadFrame(f"its tensor {name} has the type {shortened(str(kind))}, which is not expected")
-    if not _are_sizes(shape, MOST_AXES) or not _are_sizes(offsets, 2) or len(offsets) != 2:
+    if not _are_sizes(shape, MAX_AXES) or not _are_sizes(offsets, 2) or len(offsets) != 2:
         raise BadFrame(f"its tensor {name} has no possible shape and place")
     if offsets[1] - offsets[0] != prod(shape) * BYTES[kind]:
         raise BadFrame(f"its tensor {name} has another size than its shape says")

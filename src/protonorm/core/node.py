@@ -17,7 +17,7 @@ from protonorm.tensors import Tensors, restore
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (B, K) or inputs, labels (B,)) -> loss
 
-USUAL = Training()
+DEFAULT_TRAINING = Training()
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -42,7 +42,7 @@ class Client:
     lr: float = 0.01  # learning rate in this round
     epochs: int = 1  # passes over the training part in a round
     batch_size: int = 32  # B
-    training: Training = USUAL  # all other training settings, such as optimiser and clip
+    training: Training = DEFAULT_TRAINING  # all other training settings, such as optimiser and clip
     name: str = ""  # name of the client's folder or file; empty if it only has an id
 
     @property

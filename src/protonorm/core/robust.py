@@ -32,7 +32,7 @@ COMBINE: dict[str, Entry] = {
     "bounded": Entry("protonorm.core.robust:Bounded", "mean of vectors at most as long as the median of the others"),
     "cosine": Entry("protonorm.core.robust:Cosine", "bounded, weighted by the cosine to the median direction"),
 }
-USUAL_SHARE = 0.2  # of `trimmed` without a number
+DEFAULT_SHARE = 0.2  # of `trimmed` without a number
 STEPS, CLOSE = 50, 1e-7  # of Weiszfeld's iteration: largest number, and relative change at which it ends
 LONG, AGAINST = 10.0, 0.0  # an alarm is given above this ratio of lengths, and below this mean cosine
 
@@ -118,7 +118,7 @@ class Robust(ABC):
 class Trimmed(Robust):
     """Mean of each number without the given share of the clients at both ends, at least one client."""
 
-    def __init__(self, share: float = USUAL_SHARE) -> None:
+    def __init__(self, share: float = DEFAULT_SHARE) -> None:
         super().__init__()
         self._share = share
 
@@ -226,7 +226,7 @@ def check_rule(rule: str) -> str:
             raise ValueError(f"combine={name} must stand without a number, got {shown(rule)}.")
         return name
     try:
-        share = float(number or USUAL_SHARE)
+        share = float(number or DEFAULT_SHARE)
     except ValueError:
         share = math.nan
     if not 0 < share < 0.5:

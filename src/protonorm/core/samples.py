@@ -14,8 +14,8 @@ from torch.nn.functional import pad
 
 from protonorm.core.training import Augmentation
 
-CACHED = 3 * 2**17  # largest number of values in a batch whose activations fit into CPU caches
-SMALLEST_BATCH, LARGEST_BATCH = 32, 256  # bounds of the batch size without gradients
+MAX_CACHED = 3 * 2**17  # largest number of values in a batch whose activations fit into CPU caches
+MIN_BATCH, MAX_BATCH = 32, 256  # bounds of the batch size without gradients
 MARGIN = 8  # `crop` shifts an image by at most 1/MARGIN of its side: 4 pixels of 32
 
 
@@ -76,7 +76,7 @@ class Samples:
 def evaluation_batch(inputs: Tensor) -> int:
     """Return the batch size for computation without gradients: smaller for larger inputs."""
     numbers = max(1, inputs[0:1].numel())
-    return min(LARGEST_BATCH, max(SMALLEST_BATCH, CACHED // numbers))
+    return min(MAX_BATCH, max(MIN_BATCH, MAX_CACHED // numbers))
 
 
 def as_input(x: Tensor) -> Tensor:

@@ -1,15 +1,18 @@
-"""The task that all parties of a federation agree on, and the values exchanged with engines in a round."""
+"""The task that all parties agree on, and the interfaces of sites and engines with the values that these exchange."""
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from protonorm.core.algorithm import Additive, Algorithm, checked_schema
 from protonorm.core.model import NetworkRecipe, SplitModel, Trunk
-from protonorm.core.node import Server
+from protonorm.core.node import Client, Server
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.robust import MEAN, fold_of
 from protonorm.core.schema import Schema
@@ -150,3 +153,80 @@ Messages = Tensors | ByClient  # a single message for all clients, or a message 
 def message_for(messages: Messages, id: int) -> Tensors:
     """Return the message for a client."""
     return messages[id] if isinstance(messages, ByClient) else messages
+
+
+class Site(Protocol):
+    """Source of a client: its samples, network, learning rate, batch size and device."""
+
+    @property
+    def id(self) -> int:
+        """Id of the client."""
+
+    def client(self, round: int) -> Client:
+        """Return the client in a round; its models have the weights that were loaded last."""
+
+    def fresh_client(self) -> Client:
+        """Return the client with newly initialised networks."""
+
+
+@dataclass(frozen=True)
+class PopulationFacts:
+    """Sample counts and networks of all clients of a simulation."""
+
+    train: NDArray[np.int64]  # (M, K) number of training samples of each client and class
+    validation: NDArray[np.int64]  # (M, K) number of validation samples, which are not among the training samples
+    test: NDArray[np.int64]  # (M, K) number of test samples
+    networks: tuple[str, ...]  # names; client i has network i mod n
+
+
+class Population(Protocol):
+    """Sites of a simulation, created on demand; a deployed server has no population."""
+
+    def __len__(self) -> int:
+        """Return the number of clients, M."""
+
+    def site(self, id: int) -> Site:
+        """Create the site of a client."""
+
+    def facts(self) -> PopulationFacts:
+        """Return the sample counts and networks of all clients."""
+
+
+class Engine(Protocol):
+    """Execution backend, which runs clients."""
+
+    def train(
+        self, orders: Sequence[Order], messages: Messages, deadline: float | None = None
+    ) -> Iterator[Reply | Lost]:
+        """Train clients and yield their replies in the order of `orders`.
+
+        A client without a reply `deadline` seconds after the call is lost.
+        """
+
+    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
+        """Evaluate clients on parts of their samples and yield their counts in the order of `orders`.
+
+        After a client trained, `trained` of its order is the round it trained in.
+        """
+
+    def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
+        """Mark a round and the clients that replied in it as final; nodes delete states that are no longer needed.
+
+        `chosen` is the best round so far: the clients' states after it are kept in addition to their last states.
+        """
+
+    def close(self) -> None:
+        """Release the resources of the engine."""
+
+
+@runtime_checkable
+class DeferredEngine(Engine, Protocol):
+    """Engine whose clients evaluate a round when they train in the next, which saves a request per round.
+
+    It asks every client in every round and returns once a quorum has replied. Client owners may decline evaluation.
+    """
+
+    def evaluate_and_train(
+        self, orders: Sequence[Order], messages: Messages, parts: Sequence[str], deadline: float | None = None
+    ) -> Iterator[Reply | Lost]:
+        """Evaluate the previous round, train, and yield replies with the counts in the order of `orders`."""

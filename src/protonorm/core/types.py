@@ -8,9 +8,9 @@ from pydantic_core import PydanticCustomError
 
 from protonorm.core.text import shortened, visible
 
-LARGEST = 2**31 - 1  # largest integer that all of torch and numpy support
-MOST_NUMBERS = 2**20  # along an axis of a sample: larger values indicate wrong input or exhaust memory
-MOST_TOKENS = 2**18  # vocabulary size: a network has a row of weights for each token
+MAX_INT = 2**31 - 1  # largest integer that all of torch and numpy support
+MAX_AXIS_LENGTH = 2**20  # along an axis of a sample: larger values indicate wrong input or exhaust memory
+MAX_VOCABULARY = 2**18  # vocabulary size: a network has a row of weights for each token
 
 
 def _refuse_truth(value: Any) -> Any:
@@ -23,9 +23,9 @@ def _refuse_truth(value: Any) -> Any:
 # after it are checked, but missing from the JSON schema.
 NOT_TRUTH = BeforeValidator(_refuse_truth)
 
-Count = Annotated[int, Ge(1), Le(LARGEST), NOT_TRUTH]  # 1, 2, 3, …
-Whole = Annotated[int, Ge(0), Le(LARGEST), NOT_TRUTH]  # 0, 1, 2, …
-BatchSize = Annotated[int, Ge(2), Le(LARGEST), NOT_TRUTH]  # batch norm needs at least two samples
+Count = Annotated[int, Ge(1), Le(MAX_INT), NOT_TRUTH]  # 1, 2, 3, …
+Whole = Annotated[int, Ge(0), Le(MAX_INT), NOT_TRUTH]  # 0, 1, 2, …
+BatchSize = Annotated[int, Ge(2), Le(MAX_INT), NOT_TRUTH]  # batch norm needs at least two samples
 Seed = Annotated[int, Ge(0), Le(2**63 - 1), NOT_TRUTH]
 Width = Annotated[int, Ge(1), Le(2**16), NOT_TRUTH]  # of a layer: larger values only exhaust memory
 Positive = Annotated[float, Gt(0), AllowInfNan(False), NOT_TRUTH]
@@ -63,7 +63,7 @@ def truncate_start(text: str, most: int = 90) -> str:
 
 
 AS_TUPLE = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)  # JSON has lists
-Shape = Annotated[tuple[Annotated[int, Ge(1), Le(MOST_NUMBERS)], ...], MinLen(1), MaxLen(3), AS_TUPLE]
+Shape = Annotated[tuple[Annotated[int, Ge(1), Le(MAX_AXIS_LENGTH)], ...], MinLen(1), MaxLen(3), AS_TUPLE]
 
 
 class InputSpec(BaseModel):
@@ -73,7 +73,7 @@ class InputSpec(BaseModel):
 
     shape: Shape  # (H, W, C) for images, (D,) for vectors, (L,) for tokens
     type: Literal["uint8", "float32", "int64"]
-    vocabulary: Annotated[int, Ge(2), Le(MOST_TOKENS)] | None = None  # V, the vocabulary size, for tokens
+    vocabulary: Annotated[int, Ge(2), Le(MAX_VOCABULARY)] | None = None  # V, the vocabulary size, for tokens
 
     @property
     def network_shape(self) -> tuple[int, ...]:

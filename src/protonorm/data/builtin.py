@@ -15,7 +15,7 @@ from protonorm.data.dataset import Dataset, take_samples
 ARMS = 6
 WORKING = 64  # bytes of memory per point during computation
 CLASSES = ("T-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
-EACH = 600  # images per class
+IMAGES_PER_CLASS = 600  # images per class
 SIDE = 28
 FILE = "fashion.xz"
 # of the images (6000, 28, 28), ordered by class, each row by row
@@ -69,7 +69,7 @@ class Fashion:
         pictures = columns.transpose(0, 2, 1).copy()  # (6000, 28, 28); stored column by column, which compresses better
         if hashlib.sha256(pictures.data).hexdigest() != SHA256:
             raise ValueError(f"The pictures in {FILE} are not those of this version; install the package again.")
-        labels = np.repeat(np.arange(len(CLASSES)), EACH)
+        labels = np.repeat(np.arange(len(CLASSES)), IMAGES_PER_CLASS)
         chosen = take_samples(labels, self.samples) if self.samples else slice(None)
         return Dataset("fashion", pictures[chosen, ..., None], labels[chosen], CLASSES)
 

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from protonorm.core.registry import find
-from protonorm.core.types import MOST_NUMBERS, MOST_TOKENS, InputSpec, shown
+from protonorm.core.types import MAX_AXIS_LENGTH, MAX_VOCABULARY, InputSpec, shown
 from protonorm.data import DATASETS
 
 # images (N, H, W, C), vectors (N, D), or tokens (N, L), where 0 is padding
 Inputs = NDArray[np.uint8] | NDArray[np.float32] | NDArray[np.int64]
 KINDS = ((4, "uint8"), (2, "float32"), (2, "int64"))  # dimensions and types of images, vectors, tokens
-MOST_UNNAMED = 10_000  # maximum number of unnamed classes; larger labels are dates or the like, not classes
+MAX_UNNAMED = 10_000  # maximum number of unnamed classes; larger labels are dates or the like, not classes
 
 Names = tuple[tuple[str, ...], tuple[str, ...] | None]  # names of the classes, and of the clients if they have names
 
@@ -84,7 +84,7 @@ class Dataset:
     @property
     def models(self) -> str:
         """Default model family for such data."""
-        return usual_models(self.inputs)
+        return default_models(self.inputs)
 
     @property
     def names(self) -> Names:
@@ -125,7 +125,7 @@ def content_hash(*arrays: NDArray[Any] | None) -> str:
     return digest.hexdigest()
 
 
-def usual_models(inputs: Inputs) -> str:
+def default_models(inputs: Inputs) -> str:
     """Return the default model family for images, vectors or tokens."""
     return "light" if inputs.ndim == 4 else "tabular" if inputs.dtype == np.float32 else "text"
 
@@ -160,18 +160,18 @@ def _input_problems(data: Dataset) -> Iterator[str]:
         )
     if inputs.size == 0:
         yield f"the inputs of shape {inputs.shape} are empty."
-    if max(inputs.shape[1:]) > MOST_NUMBERS:
-        yield f"the inputs have shape {inputs.shape}; at most {MOST_NUMBERS} numbers are taken along a side."
+    if max(inputs.shape[1:]) > MAX_AXIS_LENGTH:
+        yield f"the inputs have shape {inputs.shape}; at most {MAX_AXIS_LENGTH} numbers are taken along a side."
     if inputs.dtype == np.float32 and not np.isfinite(inputs).all():
         row = int((~np.isfinite(inputs)).reshape(len(inputs), -1).any(1).argmax())
         yield f"the inputs hold NaN or infinite values, first in row {row + 1}."
     if inputs.dtype == np.int64:
         smallest, largest = int(inputs.min()), int(inputs.max())
         vocabulary = largest + 1 if data.vocabulary is None else data.vocabulary
-        if smallest < 0 or not 2 <= vocabulary <= MOST_TOKENS or largest >= vocabulary:
+        if smallest < 0 or not 2 <= vocabulary <= MAX_VOCABULARY or largest >= vocabulary:
             yield (
                 f"the tokens go from {smallest} to {largest}, of a vocabulary of {vocabulary}; "
-                f"expected numbers from 0, of a vocabulary of 2 to {MOST_TOKENS}."
+                f"expected numbers from 0, of a vocabulary of 2 to {MAX_VOCABULARY}."
             )
     elif data.vocabulary is not None:
         yield "a vocabulary is for tokens; leave it out."
@@ -189,8 +189,8 @@ def _label_problems(data: Dataset) -> Iterator[str]:
     labels, classes = data.labels, data.classes
     names: Any = classes.tolist() if isinstance(classes, np.ndarray) else [] if classes is None else classes
     if isinstance(names, list | tuple) and not names:
-        if (largest := int(labels.max(initial=0)) if labels.dtype.kind in "iu" else 0) >= MOST_UNNAMED:
-            yield f"the labels go up to {largest}, and no classes are named; expected numbers below {MOST_UNNAMED}."
+        if (largest := int(labels.max(initial=0)) if labels.dtype.kind in "iu" else 0) >= MAX_UNNAMED:
+            yield f"the labels go up to {largest}, and no classes are named; expected numbers below {MAX_UNNAMED}."
         names = list(map(str, range(largest + 1)))
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         yield f"classes has {shown(classes)}; expected the names of the classes, each a text."

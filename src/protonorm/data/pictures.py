@@ -74,7 +74,7 @@ def read_headers(paths: Sequence[Path]) -> tuple[dict[int, ImageHeader], dict[in
     return headers, errors
 
 
-def describe_bad(errors: Mapping[int, str], count: int) -> str:
+def describe_errors(errors: Mapping[int, str], count: int) -> str:
     """Format the errors of images, one per line, up to a maximum number."""
     lines = [errors[position] for position in sorted(errors)]
     more = [f"and {len(lines) - LISTED} more."] if len(lines) > LISTED else []

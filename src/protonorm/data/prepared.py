@@ -25,7 +25,7 @@ import platformdirs
 from numpy.typing import NDArray
 
 from protonorm.data.access import expand, reason, require_file, require_room
-from protonorm.data.dataset import MOST_UNNAMED, Inputs, channels_first, split_numbers
+from protonorm.data.dataset import MAX_UNNAMED, Inputs, channels_first, split_numbers
 from protonorm.files import Scratch, make_folder, replacing
 
 HEADER = 2**16  # maximum bytes of an array's header
@@ -188,10 +188,10 @@ def check_labels(labels: NDArray[Any], classes: NDArray[Any] | None, samples: in
     """Return labels (N,) that number the classes, and the classes' names; raise a ValueError if they do not fit."""
     if labels.shape != (samples,) or labels.dtype.kind not in "iu":
         raise ValueError(f"labels has shape {labels.shape} and type {labels.dtype}; expected int64 ({samples},)")
-    if classes is None and labels.max() >= MOST_UNNAMED:
+    if classes is None and labels.max() >= MAX_UNNAMED:
         raise ValueError(
             f"labels go up to {labels.max()}, and no names of classes are given; expected numbers from 0 to K − 1, "
-            f"below {MOST_UNNAMED}, or an array `classes` with the K names"
+            f"below {MAX_UNNAMED}, or an array `classes` with the K names"
         )
     if classes is not None and (classes.ndim != 1 or classes.dtype.kind != "U"):
         raise ValueError(f"classes has shape {classes.shape} and type {classes.dtype}; expected text (K,)")

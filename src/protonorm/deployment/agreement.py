@@ -24,9 +24,9 @@ from protonorm.core.registry import find, nearest
 from protonorm.core.robust import MEAN, Rule
 from protonorm.core.task import Task
 from protonorm.core.text import shortened, visible
-from protonorm.core.types import LARGEST, Count, Format, InputSpec, Positive, Seed, Width, shown
+from protonorm.core.types import MAX_INT, Count, Format, InputSpec, Positive, Seed, Width, shown
 from protonorm.deployment.keys import check_public_line, key_fingerprint
-from protonorm.deployment.settings import Document, Host, Word, canonical, differing, listed, read_object, whole
+from protonorm.deployment.settings import Document, Host, Word, canonical, differing, full_value, listed, read_object
 from protonorm.models import MODELS, is_frozen
 from protonorm.models.choose import Recipe
 from protonorm.models.frozen import FrozenNetwork, trunk_at
@@ -34,7 +34,7 @@ from protonorm.models.libraries import LibraryNetwork
 
 TRUNK_TERMS = ("trunks", "shared_trunk")
 LARGEST_FILE = 2**22  # bytes of an agreement
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 
 OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size", "combine")  # as in a Task
 ROBUST_RULE = "cosine"  # by which messages are combined unless the settings say otherwise, if the method combines them
@@ -74,7 +74,7 @@ class Agreement(Document):
 
     format: Format
     algorithm: dict[str, Any]  # name and all settings
-    classes: Annotated[list[ClassName], MinLen(2), MaxLen(MOST_CLASSES)]  # K names, in the order of the labels
+    classes: Annotated[list[ClassName], MinLen(2), MaxLen(MAX_CLASSES)]  # K names, in the order of the labels
     feature_dim: Width  # d
     rounds: Count  # R
     seed: Seed  # of all randomness except that of privacy protection
@@ -82,7 +82,7 @@ class Agreement(Document):
     shared_network: ClassName | None = None  # network of all clients, or the auxiliary network that clients share
     head_bias: bool = True  # whether heads have a bias; only if heads are shared
     server_lr: Positive = 0.01  # learning rate of server-side training
-    server_batch_size: Annotated[int, Ge(2), Le(LARGEST)] = 32
+    server_batch_size: Annotated[int, Ge(2), Le(MAX_INT)] = 32
     combine: Rule = MEAN  # how the server combines the clients' messages
     evaluated: list[Part] = ["test"]  # sample parts on which clients may be asked to evaluate
     evaluate_every: Count = 1  # rounds
@@ -99,30 +99,30 @@ class Agreement(Document):
     def amended(self, settings: Mapping[str, Any], round: int) -> Self:
         """Return new terms from a round on; raise ValueError for what cannot be amended."""
         plain = self.plain()
-        given = dict(settings)
-        if isinstance(method := given.get("algorithm"), Mapping):
-            given["algorithm"] = plain["algorithm"] | dict(method)
-        place = {"first": self.root, "previous": self.digest, "round": round}
-        made = self.checked({**plain, **given, "amends": place}, "The agreement")
-        if not differing(plain, made.plain() | {"amends": plain["amends"]}):
+        changes = dict(settings)
+        if isinstance(method := changes.get("algorithm"), Mapping):
+            changes["algorithm"] = plain["algorithm"] | dict(method)
+        amends = {"first": self.root, "previous": self.digest, "round": round}
+        amended = self.checked({**plain, **changes, "amends": amends}, "The agreement")
+        if not differing(plain, amended.plain() | {"amends": plain["amends"]}):
             raise ValueError("These are the terms already: there is nothing to amend.")
-        made.refuse_unless_it_follows(self)
-        return made
+        amended.refuse_unless_it_follows(self)
+        return amended
 
     def refuse_unless_it_follows(self, before: Agreement) -> None:
         """Raise ValueError unless these terms amend the ones before, and clients can go on with their states."""
-        place = self.amends
-        if place is None or (place.first, place.previous) != (before.root, before.digest):
+        amends = self.amends
+        if amends is None or (amends.first, amends.previous) != (before.root, before.digest):
             raise ValueError(f"These terms do not amend the agreement {before.digest[:16]}.")
-        if before.amends and place.round < before.amends.round:
+        if before.amends and amends.round < before.amends.round:
             raise ValueError(f"These terms would begin before those that they amend, in round {before.amends.round}.")
         old, new = before.plain(), self.plain()
         fixed = {name for name in old | new if name not in AMENDABLE and old.get(name) != new.get(name)}
         fixed |= {"algorithm.name"} if old["algorithm"]["name"] != new["algorithm"]["name"] else set()
         if fixed:
             raise ValueError(f"{', '.join(sorted(fixed))} cannot be amended: that would be another federation.")
-        one, two = before.task, self.task
-        if (one.schema, one.algorithm.rules) != (two.schema, two.algorithm.rules):
+        first, second = before.task, self.task
+        if (first.schema, first.algorithm.rules) != (second.schema, second.algorithm.rules):
             raise ValueError("These settings of the method change its messages: that would be another federation.")
 
     @classmethod
@@ -229,15 +229,15 @@ class Agreement(Document):
 
     def lines(self) -> list[tuple[str, str]]:
         """List all terms, whole, for display as (label, value)."""
-        settings = ", ".join(f"{name}={whole(value)}" for name, value in self.algorithm.items() if name != "name")
+        settings = ", ".join(f"{name}={full_value(value)}" for name, value in self.algorithm.items() if name != "name")
         rest = {name: value for name, value in self.plain().items() if name not in ("algorithm", "classes", "format")}
-        known = "follow from the seed, which all parties know: who sees a client's messages can rebuild more from them"
-        random = known if self.reproducible else "are each client's own secret"
+        public = "follow from the seed, which all parties know: who sees a client's messages can rebuild more from them"
+        random = public if self.reproducible else "are each client's own secret"
         return [
             ("algorithm", str(self.algorithm["name"])),
             ("its settings", settings or "none"),
             ("classes", f"{len(self.classes)}: {', '.join(map(visible, self.classes))}"),
-            *((name, whole(value)) for name, value in rest.items() if value is not None),
+            *((name, full_value(value)) for name, value in rest.items() if value is not None),
             ("first weights and batches", random),
             ("SHA-256", self.digest),
         ]
@@ -257,13 +257,13 @@ class Agreement(Document):
 def with_trunk_terms(plain: dict[str, Any]) -> dict[str, Any]:
     """Fill in digest and width of trunks that are given by name, from the weights that are here."""
     shape = InputSpec(**plain["input"]).network_shape if isinstance(plain.get("input"), Mapping) else None
-    given = plain.get("trunks") or []
-    names = given.split(",") if isinstance(given, str) else list(given)
+    trunks = plain.get("trunks") or []
+    names = trunks.split(",") if isinstance(trunks, str) else list(trunks)
     if is_frozen(plain.get("shared_network")) and "shared_trunk" not in plain:
         plain["shared_trunk"] = trunk_at(str(plain["shared_network"]), shape)._asdict()
-    return plain | (
-        {"trunks": [trunk_at(one, shape)._asdict() if isinstance(one, str) else one for one in names]} if names else {}
-    )
+    if names:
+        plain["trunks"] = [trunk_at(name, shape)._asdict() if isinstance(name, str) else name for name in names]
+    return plain
 
 
 def _method(value: Any) -> Algorithm:
@@ -272,21 +272,21 @@ def _method(value: Any) -> Algorithm:
     if not isinstance(name, str):
         raise ValueError(f"algorithm must be the name of a method, perhaps with settings, got {shown(value)}.")
     find(ALGORITHMS, shortened(name), "algorithm")
-    made: Algorithm = build("algorithm", dict(value))
-    return made
+    method: Algorithm = build("algorithm", dict(value))
+    return method
 
 
 def _plain(value: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a description to JSON types; raise ValueError if the method is not registered."""
     if not isinstance(value.get("name"), str) or value["name"] not in ALGORITHMS:
         raise ValueError(f"{shown(value.get('name'))} is code of one party's own; a federation has named methods.")
-    found: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
-    return found
+    plain: dict[str, Any] = json.loads(json.dumps(value, allow_nan=False))
+    return plain
 
 
 def terms_of(terms: Sequence[Agreement], round: int) -> Agreement:
     """Return the terms of a round: the last amendment that has begun, or the first agreement."""
-    return next(one for one in reversed(terms) if one.amends is None or one.amends.round <= round)
+    return next(last for last in reversed(terms) if last.amends is None or last.amends.round <= round)
 
 
 class Bundle(Document):
@@ -294,7 +294,7 @@ class Bundle(Document):
 
     format: Format
     federation: Word
-    client: Annotated[int, Ge(0), Le(LARGEST)]
+    client: Annotated[int, Ge(0), Le(MAX_INT)]
     name: Word
     public_key: Annotated[str, MaxLen(1000)]  # the client's own, so that it can verify that the bundle is meant for it
     host: Host
@@ -336,5 +336,5 @@ class Bundle(Document):
     def refuse_other_key(self, line: str) -> None:
         """Raise ValueError if a public key is not the registered one."""
         if check_public_line(line) != self.public_key:
-            meant, here = key_fingerprint(self.public_key), key_fingerprint(line)
-            raise ValueError(f"The bundle is for the key {meant}; the key here is {here}.")
+            expected, actual = key_fingerprint(self.public_key), key_fingerprint(line)
+            raise ValueError(f"The bundle is for the key {expected}; the key here is {actual}.")

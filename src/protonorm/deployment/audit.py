@@ -74,24 +74,24 @@ class ServerTrail:
 
     def __init__(self, trail: Trail, name: Callable[[int], str] = str) -> None:
         self._trail, self._name = trail, name
-        self._met: dict[int, tuple[str, str, str]] = {}  # by client: address, version, certificate
+        self._connections: dict[int, tuple[str, str, str]] = {}  # by client: address, version, certificate
         self._denied: tuple[int, set[str]] = 0, set()
 
     def __call__(self, event: Event) -> None:
         """Record an event of the round loop."""
         if event.what in RECORDED:
-            about: dict[str, Any] = {"round": event.round or None, "digest": event.digest, "why": event.why}
-            about |= {} if event.client is None else {"client": event.client, "name": self._name(event.client)}
-            about |= {name: event.numbers[name] for name in ("bytes", "replied", "lost") if name in event.numbers}
-            said = "" if event.what in EXCHANGED else event.sentence
-            self._trail.write_limited(EXCHANGED.get(event.what, event.what), **about, text=said)
+            details: dict[str, Any] = {"round": event.round or None, "digest": event.digest, "why": event.why}
+            details |= {} if event.client is None else {"client": event.client, "name": self._name(event.client)}
+            details |= {name: event.numbers[name] for name in ("bytes", "replied", "lost") if name in event.numbers}
+            text = "" if event.what in EXCHANGED else event.sentence
+            self._trail.write_limited(EXCHANGED.get(event.what, event.what), **details, text=text)
 
-    def meet(self, client: int, address: str, version: str, certificate: str) -> None:
+    def record_connection(self, client: int, address: str, version: str, certificate: str) -> None:
         """Record a client's connection, if it is not like the one before."""
-        if self._met.get(client) != (address, version, certificate):
-            self._met[client] = address, version, certificate
-            about = {"address": address, "version": version, "certificate": certificate}
-            self._trail.write_limited("connected", client=client, name=self._name(client), **about)
+        if self._connections.get(client) != (address, version, certificate):
+            self._connections[client] = address, version, certificate
+            details = {"address": address, "version": version, "certificate": certificate}
+            self._trail.write_limited("connected", client=client, name=self._name(client), **details)
 
     def deny(self, sentence: str) -> None:
         """Record a denied request or connection; the same one once a minute."""
@@ -117,21 +117,21 @@ def verify(path: Path, noted: str = "") -> Verified:
     problems: list[str] = []
     before: str | None = START
     expected = 1
-    for place, (line, problem) in enumerate(_lines(path), 1):
+    for row, (line, problem) in enumerate(_lines(path), 1):
         if problem:
-            problems.append(f"Line {place} {problem}.")
+            problems.append(f"Line {row} {problem}.")
         elif line["number"] != expected:
-            gone = (
+            missing = (
                 f"line {expected} is missing"
                 if line["number"] == expected + 1
                 else f"lines {expected} to {line['number'] - 1} are missing"
             )
             moved = f"it has the number {line['number']} and follows on {expected - 1}"
-            problems.append(f"Line {place} is not in its place: {gone if line['number'] > expected else moved}.")
+            problems.append(f"Line {row} is not in its place: {missing if line['number'] > expected else moved}.")
         elif before is not None and line["before"] != before:
-            problems.append(f"Line {place} does not follow on the line before it: one of them was changed or replaced.")
-        known = line.get("number")
-        expected = (known if type(known) is int and not problem else expected) + 1
+            problems.append(f"Line {row} does not follow on the line before it: one of them was changed or replaced.")
+        number = line.get("number")
+        expected = (number if type(number) is int and not problem else expected) + 1
         before = line.get("hash")
         lines.append(line)
     if noted and noted not in {line.get("hash") for line in lines}:
@@ -144,6 +144,14 @@ def details(line: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in line.items() if name not in OWN)
 
 
+def fingerprints(changed: Mapping[str, Any]) -> dict[str, str]:
+    """Return short forms of a key and a certificate for a line of the trail."""
+    from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint
+
+    forms = {"public_key": key_fingerprint, "certificate": certificate_fingerprint}
+    return {name: make(changed[name]) for name, make in forms.items() if changed.get(name)}
+
+
 def _lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield each line, and what is wrong with it by itself."""
     if not path.exists():
@@ -153,12 +161,12 @@ def _lines(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
             try:
                 line = json.loads(content)
                 rest = {name: value for name, value in line.items() if name != "hash"}
-                whole = type(line["number"]) is int and content == _written(line)
-                good = whole and isinstance(line["before"], str) and line["hash"] == _hash(rest)
+                as_written = type(line["number"]) is int and content == _written(line)
+                sound = as_written and isinstance(line["before"], str) and line["hash"] == _hash(rest)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 yield {}, "was changed or cut short: it is not as it was written"
                 continue
-            yield line, "" if good else "was changed after it was written"
+            yield line, "" if sound else "was changed after it was written"
 
 
 def _append(file: Any, number: int, before: str, now: str, event: str, plain: Mapping[str, Any]) -> tuple[int, str]:
@@ -182,11 +190,11 @@ def _last(file: Any) -> tuple[int, str, int]:
     start = max(0, size - 2 * LARGEST)
     file.seek(start)
     content = file.read()
-    whole = content[: content.rfind(b"\n") + 1]
-    for line in reversed(whole.splitlines()):
+    complete = content[: content.rfind(b"\n") + 1]
+    for line in reversed(complete.splitlines()):
         try:
             plain = json.loads(line)
-            return int(plain["number"]), str(plain["hash"]), start + len(whole)
+            return int(plain["number"]), str(plain["hash"]), start + len(complete)
         except (ValueError, KeyError, TypeError):
             continue  # a line that was changed; the verification names it
-    return 0, START, start + len(whole)
+    return 0, START, start + len(complete)

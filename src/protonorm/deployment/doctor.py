@@ -19,11 +19,12 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from protonorm.deployment.folders import ClientFolder, FederationFolder, TlsFiles
+from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.client import https_connection
 from protonorm.deployment.keys import check_private, problems_of, problems_of_client, read_certificate, same_key
 from protonorm.deployment.process_lock import is_locked, lock_owner
-from protonorm.deployment.settings import address_of
+from protonorm.deployment.settings import TlsFiles, address_of
 
 PATIENCE = 5.0  # seconds
 SKEW = 60.0  # seconds of acceptable clock difference
@@ -139,10 +140,10 @@ def _find_answer(channel: socket.socket, host: str, *, is_client: bool) -> Findi
 
 def compare_clocks(server: dt.datetime, now: dt.datetime | None = None) -> Finding:
     """Check the difference between the server's clock and this machine's."""
-    apart = ((now or dt.datetime.now(dt.UTC)) - server).total_seconds()
-    if abs(apart) <= SKEW:
+    difference = ((now or dt.datetime.now(dt.UTC)) - server).total_seconds()
+    if abs(difference) <= SKEW:
         return Finding("clock", True, "This machine's clock and the server's agree.")
-    text = f"{abs(apart):.0f} seconds {'ahead of' if apart > 0 else 'behind'} the server's: set it by NTP."
+    text = f"{abs(difference):.0f} seconds {'ahead of' if difference > 0 else 'behind'} the server's: set it by NTP."
     return Finding("clock", False, f"This machine's clock is {text}")
 
 
@@ -150,8 +151,8 @@ def look_at_server(folder: FederationFolder) -> Findings:
     """Diagnose a federation on the server's machine."""
     settings = folder.settings
     yield from find_versions()
-    yield find_room(folder.path)
-    yield from map(_find_private, [folder.authority_key, folder.tls.key])
+    yield find_disk_space(folder.path)
+    yield from map(_check_key_file, [folder.authority_key, folder.tls.key])
     yield (agreement := attempt("agreement", lambda: _read_agreement(folder)))
     if agreement.ok:
         names = ", ".join(member.name for member in folder.roster)
@@ -174,8 +175,8 @@ def look_at_server(folder: FederationFolder) -> Findings:
 def look_at_client(folder: ClientFolder) -> Findings:
     """Diagnose a client on its owner's machine; no data are sent to the server."""
     yield from find_versions()
-    yield find_room(folder.path)
-    yield (private := _find_private(folder.tls.key))
+    yield find_disk_space(folder.path)
+    yield (private := _check_key_file(folder.tls.key))
     yield (bundled := attempt("bundle", lambda: _read_bundle(folder)))
     if not bundled.ok:
         return
@@ -218,16 +219,16 @@ def find_versions() -> Findings:
     yield Finding("version", True, f"{text}. All parties should have the same version of protonorm.")
 
 
-def find_room(path: Path) -> Finding:
+def find_disk_space(path: Path) -> Finding:
     """Check free disk space and write permission."""
     if not os.access(path, os.W_OK | os.X_OK):
         return Finding("disk", False, f"{path} cannot be written by this user.")
     free = shutil.disk_usage(path).free
-    few = f"; states and records need {ROOM / 2**30:g} GiB at least" if free < ROOM else ""
-    return Finding("disk", not few, f"{free / 2**30:.1f} GiB are free where {path} is{few}.")
+    warning = f"; states and records need {ROOM / 2**30:g} GiB at least" if free < ROOM else ""
+    return Finding("disk", not warning, f"{free / 2**30:.1f} GiB are free where {path} is{warning}.")
 
 
-def _find_private(path: Path) -> Finding:
+def _check_key_file(path: Path) -> Finding:
     try:
         check_private(path)
     except ValueError as error:

@@ -1,8 +1,7 @@
 """Engine of a deployment: sends requests to clients on other machines, with retries and deadlines.
 
-A disconnected client is asked again as soon as it is back. A call ends when every reachable client has answered or is
-lost; once the quorum is met, others have a grace period, and no more than the deadline. Below the quorum the call waits
-without limit and repeats the requests to clients that were late, lost or refused; accepted answers are kept meanwhile.
+A disconnected client is asked again as soon as it is back. Below the quorum the requests to clients that were late,
+lost or refused are repeated; accepted answers are kept meanwhile. `call` decides when a call ends.
 
 The quorum is of the members that count: not of those that were revoked, removed or left, also during a round, and not
 of those that were late or refused in several consecutive rounds. These are set aside: they are asked, but not waited
@@ -14,14 +13,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from protonorm.core.frames import encode_body
 from protonorm.core.task import Counts, Lost, Messages, Order, Reply, message_for
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.call import Call, Turn
 from protonorm.deployment.events import Event, Observer, What, ignore
 from protonorm.deployment.guard import Guard, Refusal
 from protonorm.deployment.messages import CONFIRMED, FORMAT, TERMS, Answer, Kind, RequestHeader, write_request
@@ -29,126 +28,16 @@ from protonorm.errors import Failed
 from protonorm.federation.policy import Policy
 from protonorm.tensors import Tensors
 
-AGAIN = 2.0  # seconds between two attempts to reach a disconnected client
 OFFERING, KEEPING = 10.0, 60.0  # seconds to answer whether terms are confirmed, and to take the last message
-GRACE = 30.0  # least seconds that others have once the quorum is met
 STATUS = {"asked": "was asked", "answered": "has answered", "delivered": "was sent what it keeps"}
 STATUS |= {"acknowledged": "has what it keeps"}
 OUTSIDE: dict[What, What] = {"asked": "delivered", "answered": "acknowledged"}  # events of calls outside of rounds
-REPAIR = 30.0  # seconds before a client is asked again that was lost or whose answer was rejected
-GATHERING = 60.0  # seconds that a patient call waits for disconnected clients, if its deadline is not sooner
 PATIENCE = 600.0  # default deadline in seconds
 NAMED = 5  # maximal number of clients named in a message
 Orders = Sequence[Order]
 Replies = Iterator[Reply | Lost]
 Outcomes = dict[int, Answer | Lost]  # by client
 WITHHELD = "its owner does not let it be evaluated"
-
-
-@dataclass
-class Turn:
-    """State of one client in a call."""
-
-    order: Order
-    request: bytes
-    stands: Literal["due", "asked", "away", "lost", "refused", "late"] = "due"
-    at: float = 0.0  # if asked, the deadline of the answer; else the earliest time of the next request
-    reason: str = ""  # reason for a missing answer
-
-
-class Call:
-    """State of a call; all times are seconds of one clock."""
-
-    def __init__(
-        self,
-        turns: Sequence[Turn],
-        quorum: Callable[[int], int],  # answers needed of so many clients
-        begun: float,
-        deadline: float,
-        *,
-        patient: bool,
-        aside: Collection[int] = (),  # clients that are asked, but not waited for
-        grace: float | None = None,
-    ) -> None:
-        self.turns = {turn.order.id: turn for turn in turns}
-        self._quorum, self.deadline = quorum, deadline
-        self.counted = self.turns.keys() - set(aside)  # clients that count for the quorum
-        self.aside = set(aside)
-        self.answers: dict[int, Answer] = {}
-        self._begun, self._end, self._patient = begun, begun + deadline, patient
-        self._grace, self._over = grace, self._end  # the grace period, and its end once the quorum is met
-        self._gathered = begun + min(deadline, GATHERING)
-
-    @property
-    def needed(self) -> int:
-        """Number of answers that the call needs."""
-        return self._quorum(len(self.counted))
-
-    def answer(self, id: int, answer: Answer, now: float) -> None:
-        """Add an accepted answer; once the quorum is met, the grace period begins."""
-        self.answers[id] = answer
-        if len(self.answers) == self.needed:
-            grace = max(GRACE, now - self._begun) if self._grace is None else self._grace
-            self._over = min(self._end, now + grace)
-
-    def standing(self, *ways: str) -> list[Turn]:
-        """List the clients in one of these states that have not answered."""
-        return [turn for id, turn in self.turns.items() if id not in self.answers and turn.stands in ways]
-
-    def expire(self, now: float) -> list[Turn]:
-        """Mark and return the clients whose deadline has passed."""
-        late = [turn for turn in self.standing("asked") if turn.at <= now]
-        for turn in late:
-            turn.stands, turn.at = "late", now
-            turn.reason = f"it had not replied after {self.deadline:g} seconds"
-        return late
-
-    def due(self, now: float) -> dict[int, Turn]:
-        """Return the clients to ask now; refused and late clients only while the quorum is not met."""
-        short = len(self.answers) < self.needed
-        ways = ("due", "away", "lost", *(("refused", "late") if short else ()))
-        return {turn.order.id: turn for turn in self.standing(*ways) if turn.at <= now}
-
-    def ask(self, turn: Turn, now: float) -> None:
-        """Mark a client as asked."""
-        self.counted |= {turn.order.id} - self.aside
-        turn.stands, turn.at, turn.reason = "asked", now + self.deadline, ""
-
-    def miss(self, turn: Turn, stands: Literal["away", "lost", "refused"], now: float, reason: str) -> None:
-        """Mark a client as away, lost or refused, with the reason and the time of the next request."""
-        pause = AGAIN if stands == "away" else min(REPAIR, self.deadline)
-        turn.stands, turn.at, turn.reason = stands, now + pause, reason
-
-    def is_done(self, now: float) -> bool:
-        """Return whether the quorum is met and no pending client is worth waiting for."""
-        if len(self.answers) < self.needed:
-            return False
-        gathers = self._patient and now < self._gathered
-        pending = self.standing("asked", *(("away", "lost") if gathers else ()))
-        over = max(self._over, self._gathered) if self._patient else self._over
-        return now >= min(over, self._end) or all(turn.order.id in self.aside for turn in pending)
-
-    def missed(self) -> dict[int, str]:
-        """Return the clients that were late or refused, with the reason."""
-        slow = "the others had answered, and the grace period was over"
-        return {turn.order.id: turn.reason or slow for turn in self.standing("asked", "late", "refused")}
-
-    def waits_for(self, now: float) -> list[Turn]:
-        """List the clients that block the call; empty while the pending answers can still meet the quorum in time."""
-        over, asked, answered = now >= self._end, len(self.standing("asked")), len(self.answers)
-        if asked and answered + asked >= self.needed and (not over or answered >= self.needed):
-            return []
-        return self.standing("away", "lost", "refused", "late", *(("asked",) if over else ()))
-
-    def wake(self, now: float) -> float:
-        """Return the time of the next action if no message arrives."""
-        times = [turn.at for id, turn in self.turns.items() if id not in self.answers]
-        times += [self._end, self._over, self._gathered]
-        return min((time for time in times if time > now), default=now + AGAIN)
-
-    def outcome(self, id: int) -> Answer | Lost:
-        """Return a client's answer, or a Lost with the reason."""
-        return self.answers.get(id) or Lost(id, self.turns[id].reason or "the round ended before it answered")
 
 
 class Arrived(NamedTuple):
@@ -182,9 +71,9 @@ def digest_of(content: bytes) -> str:
 def accuracy_of(counts: Tensors, rule: str) -> dict[str, float]:
     """Return a client's accuracy, of the test part or else of the validation part, as far as its owner tells it."""
     for part in ("test", "validation"):
-        right, of = counts.get(f"{part}.correct.{rule}"), counts.get(f"{part}.support")
-        if right is not None and of is not None and (samples := int(of.sum())):
-            return {"accuracy": int(right.sum()) / samples}
+        correct, support = counts.get(f"{part}.correct.{rule}"), counts.get(f"{part}.support")
+        if correct is not None and support is not None and (samples := int(support.sum())):
+            return {"accuracy": int(correct.sum()) / samples}
     return {}
 
 
@@ -200,7 +89,7 @@ class FederationEngine:
         agreement: Agreement,
         transport: Transport,
         policy: Policy,
-        tell: Observer = ignore,
+        notify: Observer = ignore,
         clock: Callable[[], float] = time.monotonic,
         chosen: int = 0,
         grace: float | None = None,
@@ -210,13 +99,13 @@ class FederationEngine:
     ) -> None:
         self.grace, self.patience, self.missed, self._note = grace, patience, dict(missed or {}), note
         self._agreement, self._transport, self._policy = agreement, transport, policy
-        self._tell, self._clock = tell, clock
-        self.guard = Guard(agreement, tell=self._tell_refusal)
+        self._notify, self._clock = notify, clock
+        self.guard = Guard(agreement, on_refusal=self._report_refusal)
         self.chosen = chosen  # best round so far: clients keep its states
         self.bytes_up = self.bytes_down = 0  # on the wire
         self.committed = 0  # last committed round
         self._first = True  # whether this is the first call: clients may still be connecting
-        self._start, self._before, self._asked = 0.0, (0, 0), 0  # of the current round
+        self._start, self._bytes_before, self._asked = 0.0, (0, 0), 0  # of the current round
         self._round = 0
         self._digest = ""  # of the answer that is looked at
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
@@ -231,17 +120,17 @@ class FederationEngine:
     ) -> Replies:
         """Evaluate the previous round and train the next in one request; yield replies in the order of the orders."""
         number, rounds = orders[0].round, self._agreement.rounds
-        self._start, self._before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
+        self._start, self._bytes_before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
         counted = sum(order.id not in self.aside for order in orders)
         numbers = {"clients": len(orders), "needed": self._policy.needed(counted)}
-        self._tell(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
+        self._notify(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         for answer in self._call(kind, orders, messages, parts).values():
             if isinstance(answer, Lost):
                 yield answer
             else:
-                about = answer.header
-                yield Reply(about.client, answer.message, about.metrics, about.seconds, answer.counts)
+                header = answer.header
+                yield Reply(header.client, answer.message, header.metrics, header.seconds, answer.counts)
 
     def evaluate(self, orders: Orders, messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
@@ -259,11 +148,11 @@ class FederationEngine:
             "replied": len(replied),
             "lost": self._asked - len(replied),
             "seconds": self._clock() - self._start,
-            "bytes_up": self.bytes_up - self._before[0],
-            "bytes_down": self.bytes_down - self._before[1],
+            "bytes_up": self.bytes_up - self._bytes_before[0],
+            "bytes_down": self.bytes_down - self._bytes_before[1],
         }
         sentence = f"Round {round} is done: {len(replied)} of {self._policy.clients} clients took part."
-        self._tell(Event("committed", sentence, round, numbers=numbers))
+        self._notify(Event("committed", sentence, round, numbers=numbers))
 
     def fetch(self, id: int, trained: int) -> Tensors:
         """Raise Failed: a client's state never leaves its owner's machine."""
@@ -278,7 +167,9 @@ class FederationEngine:
         content = torch.frombuffer(bytearray(terms.write()), dtype=torch.uint8)
         orders = [Order(id, round, 0) for id in sorted(ids)]
         answers = self.ask("amend", orders, {TERMS: content}, deadline=OFFERING)
-        return [id for id, one in answers.items() if isinstance(one, Answer) and one.header.metrics.get(CONFIRMED)]
+        return [
+            id for id, answer in answers.items() if isinstance(answer, Answer) and answer.header.metrics.get(CONFIRMED)
+        ]
 
     def renew(self, agreement: Agreement, policy: Policy) -> None:
         """Go on with other members, or by amended terms."""
@@ -325,13 +216,13 @@ class FederationEngine:
         while True:
             now = self._clock()
             for turn in call.expire(now):
-                self._tell_of("late", turn)
+                self._report_client("late", turn)
             self._push(call, now)
             if call.is_done(now):
                 if not self._quiet and "train" in kind:
                     self._judge(call)
                 return {order.id: call.outcome(order.id) for order in orders}
-            self._tell_of_waiting(call, now)
+            self._report_waiting(call, now)
             for arrived in self._transport.pull(call.wake(now) - now):
                 self._take(call, arrived)
 
@@ -342,18 +233,18 @@ class FederationEngine:
         for id, reason in call.missed().items():
             self._count(id, self.missed.get(id, 0) + 1)
             if self.missed[id] == self.patience:
-                who, why = self._policy.label(id), reason.rstrip(".")
+                label, why = self._policy.label(id), reason.rstrip(".")
                 sentence = (
-                    f"C{who[1:]} is set aside after {self.patience} rounds without an answer that counts: {why}. "
+                    f"C{label[1:]} is set aside after {self.patience} rounds without an answer that counts: {why}. "
                     "It is asked on, but not waited for, until it answers well."
                 )
-                self._tell(Event("aside", sentence, self._round, id))
+                self._notify(Event("aside", sentence, self._round, id))
 
     def _take_back(self, id: int) -> None:
         if id in self.aside:
-            who = self._policy.label(id)
-            sentence = f"C{who[1:]} has answered well, and is waited for again."
-            self._tell(Event("back", sentence, self._round, id))
+            label = self._policy.label(id)
+            sentence = f"C{label[1:]} has answered well, and is waited for again."
+            self._notify(Event("back", sentence, self._round, id))
         self._count(id, 0)
 
     def _count(self, id: int, missed: int) -> None:
@@ -380,9 +271,9 @@ class FederationEngine:
             if id(message) not in bodies:
                 bodies[id(message)] = encode_body(message)
             digest = self._agreement.root if kind == "amend" else self._agreement.digest
-            about = {"format": FORMAT, "agreement": digest, "kind": kind, "parts": list(parts)}
-            about |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
-            turns.append(Turn(order, write_request(RequestHeader.model_validate(about), bodies[id(message)])))
+            fields = {"format": FORMAT, "agreement": digest, "kind": kind, "parts": list(parts)}
+            fields |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
+            turns.append(Turn(order, write_request(RequestHeader.model_validate(fields), bodies[id(message)])))
         if deadline is not None:
             return Call(turns, lambda clients: 0, self._clock(), deadline, patient=False)
         deadline, now = PATIENCE if self._policy.deadline is None else self._policy.deadline, self._clock()
@@ -394,16 +285,16 @@ class FederationEngine:
         unreachable = self._transport.push({id: turn.request for id, turn in due.items()}) if due else {}
         for id, turn in due.items():
             if id in unreachable:
-                known = turn.stands == "away"
+                reported = turn.status == "away"
                 call.miss(turn, "away", now, unreachable[id])
-                if not known:
-                    self._tell_of("away", turn)
+                if not reported:
+                    self._report_client("away", turn)
                 continue
-            if turn.stands == "refused":
+            if turn.status == "refused":
                 self.guard.reopen(id)
             call.ask(turn, now)
             self.bytes_down += len(turn.request)
-            self._tell_of("asked", turn, digest_of(turn.request), bytes=len(turn.request))
+            self._report_client("asked", turn, digest_of(turn.request), bytes=len(turn.request))
 
     def _take(self, call: Call, arrived: Arrived) -> None:
         """Validate what arrived; a final refusal marks the client as refused until it is asked again."""
@@ -412,7 +303,7 @@ class FederationEngine:
             if turn is not None and arrived.client not in call.answers:
                 call.counted -= {arrived.client} if arrived.gone else set()
                 call.miss(turn, "away" if arrived.gone else "lost", now, arrived.failure)
-                self._tell_of("away", turn)
+                self._report_client("away", turn)
             return
         self.bytes_up += len(arrived.content)
         self._digest = digest_of(arrived.content)
@@ -426,11 +317,11 @@ class FederationEngine:
             call.answer(arrived.client, answer, now)
             numbers = {"bytes": len(arrived.content), "seconds": answer.header.seconds}
             numbers |= accuracy_of(answer.counts, self._agreement.task.algorithm.headline)
-            self._tell_of("answered", turn, self._digest, **numbers)
+            self._report_client("answered", turn, self._digest, **numbers)
         elif answer.final:
             call.miss(turn, "refused", now, answer.sentence)
 
-    def _tell_of_waiting(self, call: Call, now: float) -> None:
+    def _report_waiting(self, call: Call, now: float) -> None:
         """Report the clients that block the call, once until that changes."""
         missing, answered = call.waits_for(now), len(call.answers)
         key = (answered, *sorted(turn.order.id for turn in missing)) if missing else ()
@@ -443,17 +334,17 @@ class FederationEngine:
                 f"must; missing: {', '.join([*named, *more])}."
             )
             numbers = {"answered": answered, "needed": call.needed}
-            self._tell(Event("waiting", sentence, self._round, numbers=numbers))
+            self._notify(Event("waiting", sentence, self._round, numbers=numbers))
         self._waiting = key
 
-    def _tell_of(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
+    def _report_client(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
         if self._quiet and what not in OUTSIDE:
             return
         what = OUTSIDE[what] if self._quiet else what
         status = STATUS.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
-        self._tell(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
+        self._notify(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
 
-    def _tell_refusal(self, refusal: Refusal) -> None:
+    def _report_refusal(self, refusal: Refusal) -> None:
         sentence = f"Round {self._round}: {refusal.sentence}"
-        self._tell(Event("refused", sentence, self._round, refusal.client, refusal.why, digest=self._digest))
+        self._notify(Event("refused", sentence, self._round, refusal.client, refusal.why, digest=self._digest))

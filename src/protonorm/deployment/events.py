@@ -73,9 +73,9 @@ class Log:
     def write(self, event: str, text: str, level: Level = "info", **details: Any) -> None:
         """Append an event: a stable name, a sentence, and details for machines."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        said = shortened(text, LONGEST)  # may contain clients' text: limited to a line
-        plain = {"time": now, "level": level, "event": event, "text": said, **details}
-        line = f"{now[:10]} {now[11:19]} {level:7} {said}"
+        message = shortened(text, LONGEST)  # may contain clients' text: limited to a line
+        plain = {"time": now, "level": level, "event": event, "text": message, **details}
+        line = f"{now[:10]} {now[11:19]} {level:7} {message}"
         _append(self.machine, json.dumps(plain, allow_nan=False, default=str))
         _append(self.people, line)
         if self._show:
@@ -90,15 +90,15 @@ def read_events(path: Path, last: int = 20) -> list[dict[str, Any]]:
             lines = file.read().splitlines()[-last:]
     except FileNotFoundError:
         return []
-    found = []
+    events = []
     for line in lines:
         try:
             event = json.loads(line)
         except ValueError:
             continue
         if isinstance(event, dict) and {"time", "level", "event", "text"} <= event.keys():
-            found.append(event)
-    return found
+            events.append(event)
+    return events
 
 
 def _append(path: Path, line: str) -> None:

@@ -20,7 +20,8 @@ from protonorm.core.randomness import one_thread
 from protonorm.core.robust import Standing
 from protonorm.core.task import Order, Task
 from protonorm.deployment.agreement import Agreement, terms_of
-from protonorm.deployment.engine import AGAIN, FederationEngine, Transport
+from protonorm.deployment.call import AGAIN
+from protonorm.deployment.engine import FederationEngine, Transport
 from protonorm.deployment.events import Event, Observer, ignore
 from protonorm.deployment.guard import LARGEST_SCALE, check_scale
 from protonorm.errors import Diverged
@@ -37,8 +38,8 @@ PARTS = ("validation", "test")  # in the order of a simulation's evaluation
 OWN = "its owner's"  # placeholder for a client's data and network, which the server does not know
 
 
-class Seats(NamedTuple):
-    """Who takes part in a round, and by which terms."""
+class Membership(NamedTuple):
+    """Members of a federation in a round, and its terms and limits."""
 
     names: Sequence[str]  # of all clients that ever took part, by id
     members: Sequence[int]  # ids of those that take part now
@@ -54,7 +55,7 @@ class Seats(NamedTuple):
 class Registry(Protocol):
     """Register of a federation's members and terms, which may change between rounds."""
 
-    def look(self) -> Seats:
+    def membership(self) -> Membership:
         """Return who takes part in the next round, and by which terms."""
 
     def change(self, id: int, **fields: Any) -> Any:
@@ -64,11 +65,11 @@ class Registry(Protocol):
 class Fixed(NamedTuple):
     """Register of a federation whose members and terms do not change."""
 
-    seats: Seats
+    current: Membership
 
-    def look(self) -> Seats:
+    def membership(self) -> Membership:
         """Return who takes part."""
-        return self.seats
+        return self.current
 
     def change(self, id: int, **fields: Any) -> None:
         """Keep nothing."""
@@ -82,7 +83,7 @@ def run_federation(
     clients: Sequence[str] | Registry,
     quorum: float = 1.0,
     deadline: float = 600.0,
-    tell: Observer = ignore,
+    notify: Observer = ignore,
     clock: Callable[[], float] = time.monotonic,
 ) -> Run:
     """Run a federation in its run folder, or resume it; return the record.
@@ -92,25 +93,27 @@ def run_federation(
     seconds. Raises Diverged if the server's message or training loss is not finite.
     """
     if isinstance(clients, Sequence):
-        clients = Fixed(Seats(clients, range(len(clients)), [agreement], quorum=quorum, deadline=deadline))
-    seats = clients.look()
-    if not seats.names:
+        clients = Fixed(Membership(clients, range(len(clients)), [agreement], quorum=quorum, deadline=deadline))
+    membership = clients.membership()
+    if not membership.names:
         raise ValueError("The federation has no clients yet; `protonorm deploy add-client` adds one.")
     with one_thread(), DeferredWriter(folder, agreement.root) as writer:
-        members = Members(clients, writer, tell)
-        point = members.begin(seats)
+        members = Members(clients, writer, notify)
+        point = members.begin(membership)
         writer.start(provenance(point.round, engine="federation", device="cpu", threads=torch.get_num_threads()))
         task, policy = members.agreement.task, members.policy
-        numbers = {"rounds": task.rounds, "done": point.round, "clients": len(seats.members)}
-        tell(Event("started", f"{point.round} of {task.rounds} rounds are done.", point.round, numbers=numbers))
+        numbers = {"rounds": task.rounds, "done": point.round, "clients": len(membership.members)}
+        notify(Event("started", f"{point.round} of {task.rounds} rounds are done.", point.round, numbers=numbers))
         note = lambda id, missed: clients.change(id, missed=missed)  # noqa: E731
         engine = FederationEngine(
-            members.agreement, transport, policy, tell, clock, writer.chosen, missed=seats.missed, note=note
+            members.agreement, transport, policy, notify, clock, writer.chosen, missed=membership.missed, note=note
         )
         try:
-            for _ in report_rounds(task, engine, members.of_loop, point, writer, tell, partial(members.renew, engine)):
+            for _ in report_rounds(
+                task, engine, members.loop_policy, point, writer, notify, partial(members.renew, engine)
+            ):
                 pass
-            left = set(members.policy.everybody)
+            left = set(members.policy.participants)
             for best in writer.reported():  # the last round for clients that joined after the best one
                 orders = [Order(id, best.round, last) for id, last in enumerate(best.trained) if last and id in left]
                 engine.deliver(orders, best.message)
@@ -119,91 +122,94 @@ def run_federation(
         except Diverged as error:
             failed = max(engine.committed, point.round) + 1
             writer.fail(failed, str(error))
-            tell(Event("failed", str(error), failed))
+            notify(Event("failed", str(error), failed))
             raise
         done = max(engine.committed, point.round)
         text = f"All {done} rounds are done." if done == task.rounds else f"The method is finished after round {done}."
-        tell(Event("finished", text, done, numbers={"rounds": done}))
+        notify(Event("finished", text, done, numbers={"rounds": done}))
     return read_run(folder)
 
 
 class Members:
     """Members and terms of the rounds, looked up before each; the record's description follows them."""
 
-    def __init__(self, registry: Registry, writer: DeferredWriter, tell: Observer) -> None:
-        self._registry, self._writer, self._tell = registry, writer, tell
+    def __init__(self, registry: Registry, writer: DeferredWriter, notify: Observer) -> None:
+        self._registry, self._writer, self._notify = registry, writer, notify
         self._joined: list[int] = []  # by client: the first round whose record counts it
         self.agreement: Agreement
         self.policy: Policy
 
     @property
-    def of_loop(self) -> Policy:
+    def loop_policy(self) -> Policy:
         """Policy of the round loop: the engine alone knows the quorum, as members may go during a round."""
         return replace(self.policy, quorum=0.0)
 
-    def begin(self, seats: Seats) -> Checkpoint:
+    def begin(self, membership: Membership) -> Checkpoint:
         """Describe the run, or take it up; return its checkpoint."""
-        place = self._writer.folder / layout.INFO
-        if place.exists():
-            recorded = read_info(place).experiment
+        file = self._writer.folder / layout.INFO
+        if file.exists():
+            recorded = read_info(file).experiment
             self._joined = list((recorded.model_extra or {}).get("joined") or [0] * recorded.clients)
             before = len(self._joined)  # others join when the next round begins
-            seats = seats._replace(names=seats.names[:before], members=[id for id in seats.members if id < before])
-        self._adopt(seats, layout.committed(self._writer.folder))
-        self._describe(seats)
+            membership = membership._replace(
+                names=membership.names[:before], members=[id for id in membership.members if id < before]
+            )
+        self._adopt(membership, layout.committed(self._writer.folder))
+        self._describe(membership)
         return self._writer.resume() or begin(self.agreement.task, self.policy)
 
-    def _adopt(self, seats: Seats, done: int, among: Collection[int] | None = None) -> None:
+    def _adopt(self, membership: Membership, done: int, among: Collection[int] | None = None) -> None:
         """Take the terms and the policy of the round after `done`."""
-        self.agreement = terms_of(seats.terms, done + 1)
-        policy = policy_of(self.agreement, seats.names, seats.quorum, seats.deadline)
-        members = tuple(id for id in seats.members if among is None or id in among)
-        everybody = len(members) == len(seats.names)
-        watch = partial(tell_of_standings, self._tell, seats.names)
+        self.agreement = terms_of(membership.terms, done + 1)
+        policy = policy_of(self.agreement, membership.names, membership.quorum, membership.deadline)
+        members = tuple(id for id in membership.members if among is None or id in among)
+        everybody = len(members) == len(membership.names)
+        watch = partial(report_standings, self._notify, membership.names)
         self.policy = replace(policy, members=None if everybody else members, watch=watch)
-        new = len(seats.names) - len(self._joined)
+        new = len(membership.names) - len(self._joined)
         self._joined += [done + (self._writer.pending is None) if done else 0] * new
 
-    def _describe(self, seats: Seats) -> None:
-        info = info_of(self.agreement, seats.names, self._joined)
-        zeros = np.zeros((len(seats.names), len(self.agreement.classes)), np.int64)  # (M, K): only clients know theirs
+    def _describe(self, membership: Membership) -> None:
+        info = info_of(self.agreement, membership.names, self._joined)
+        shape = len(membership.names), len(self.agreement.classes)
+        zeros = np.zeros(shape, np.int64)  # (M, K): only clients know theirs
         write = self._writer.redescribe if (self._writer.folder / layout.INFO).exists() else self._writer.describe
         write(info, Population(*[zeros] * 3))
 
     def renew(self, engine: FederationEngine, point: Checkpoint) -> tuple[Task, Policy, Checkpoint]:
         """Look up who takes part in the next round and by which terms, and offer amended terms."""
-        before, waits = (self.agreement.digest, list(self.policy.everybody)), False
+        before, waits = (self.agreement.digest, list(self.policy.participants)), False
         while True:
-            seats = self._registry.look()
-            self._adopt(seats, point.round, among := self._confirmed(engine, seats, point.round + 1))
+            membership = self._registry.membership()
+            self._adopt(membership, point.round, among := self._confirmed(engine, membership, point.round + 1))
             if among or point.round >= self.agreement.rounds:
                 break
             if not waits:
                 sentence = f"Round {point.round + 1} waits: there is no member that has confirmed its terms."
-                self._tell(Event("waiting", sentence, point.round + 1))
+                self._notify(Event("waiting", sentence, point.round + 1))
             waits = True
             engine.pull(AGAIN)
-        self._describe(seats)
-        engine.grace, engine.patience = seats.grace, seats.patience
+        self._describe(membership)
+        engine.grace, engine.patience = membership.grace, membership.patience
         engine.renew(self.agreement, self.policy)
-        if (self.agreement.digest, list(self.policy.everybody)) != before:
-            names = ", ".join(seats.names[id] for id in self.policy.everybody) or "nobody"
+        if (self.agreement.digest, list(self.policy.participants)) != before:
+            names = ", ".join(membership.names[id] for id in self.policy.participants) or "nobody"
             sentence = f"From round {point.round + 1} on members are: {names}; agreement {self.agreement.fingerprint}."
-            self._tell(Event("members", sentence, point.round + 1, numbers={"rounds": self.agreement.rounds}))
-        trained = point.trained + [0] * (len(seats.names) - len(point.trained))
-        return self.agreement.task, self.of_loop, point._replace(trained=trained)
+            self._notify(Event("members", sentence, point.round + 1, numbers={"rounds": self.agreement.rounds}))
+        trained = point.trained + [0] * (len(membership.names) - len(point.trained))
+        return self.agreement.task, self.loop_policy, point._replace(trained=trained)
 
-    def _confirmed(self, engine: FederationEngine, seats: Seats, round: int) -> set[int]:
+    def _confirmed(self, engine: FederationEngine, membership: Membership, round: int) -> set[int]:
         """Offer the members the first terms that they have not confirmed; return those that may be asked in a round."""
-        digests = [terms.digest for terms in seats.terms]
-        known = {id: digests.index(seats.confirmed.get(id, digests[0])) for id in seats.members}
-        for place, terms in enumerate(seats.terms[1:], 1):
-            if asked := [id for id, last in known.items() if last == place - 1]:
-                for id in engine.offer(round, asked, terms):
-                    known[id] = place
+        digests = [terms.digest for terms in membership.terms]
+        confirmed = {id: digests.index(membership.confirmed.get(id, digests[0])) for id in membership.members}
+        for index, terms in enumerate(membership.terms[1:], 1):
+            if offered := [id for id, confirmed_index in confirmed.items() if confirmed_index == index - 1]:
+                for id in engine.offer(round, offered, terms):
+                    confirmed[id] = index
                     self._registry.change(id, confirmed=terms.digest)
-        wanted = digests.index(terms_of(seats.terms, round).digest)
-        return {id for id, last in known.items() if last >= wanted}
+        required = digests.index(terms_of(membership.terms, round).digest)
+        return {id for id, confirmed_index in confirmed.items() if confirmed_index >= required}
 
 
 def report_rounds(
@@ -212,12 +218,12 @@ def report_rounds(
     policy: Policy,
     point: Checkpoint,
     writer: DeferredWriter,
-    tell: Observer,
+    notify: Observer,
     renew: Renew | None = None,
 ) -> Iterator[Round]:
     """Run the rounds after a checkpoint and report each evaluation; no round is left pending at the end."""
     for round in run_rounds(task, engine, policy, point, writer, renew):
-        tell(evaluation_event(task, round))
+        notify(evaluation_event(task, round))
         yield round
     writer.end()
 
@@ -227,20 +233,20 @@ def evaluation_event(task: Task, round: Round) -> Event:
     parts = {"test": round.record.rules, "validation": round.record.validation}
     numbers = {f"{part}.{rule}": value.mean for part, rules in parts.items() for rule, value in rules.items() if value}
     headline = task.algorithm.headline
-    shown = [f"{part} {numbers[name]:.1%}" for part in parts if (name := f"{part}.{headline}") in numbers]
-    who = "1 client" if round.evaluated == 1 else f"{round.evaluated} clients"
-    sentence = f"Round {round.number}, evaluated by {who}: {', '.join(shown) or 'no accuracy yet'}."
+    accuracies = [f"{part} {numbers[name]:.1%}" for part in parts if (name := f"{part}.{headline}") in numbers]
+    clients = "1 client" if round.evaluated == 1 else f"{round.evaluated} clients"
+    sentence = f"Round {round.number}, evaluated by {clients}: {', '.join(accuracies) or 'no accuracy yet'}."
     return Event("evaluated", sentence, round.number, numbers={"clients": round.evaluated, **numbers})
 
 
-def tell_of_standings(tell: Observer, clients: Sequence[str], round: int, standings: Mapping[int, Standing]) -> None:
+def report_standings(notify: Observer, clients: Sequence[str], round: int, standings: Mapping[int, Standing]) -> None:
     """Report how each client's contribution to a round compares with the others', and who is far from them."""
     for id, standing in standings.items():
         alarm = standing.alarm if len(standings) > 2 else ""  # of two that differ, nobody knows which one is right
-        said = alarm or f"length {standing.length:.3g}, cosine {standing.cosine:.2f} to the others"
-        sentence = f"Round {round}: the message of client {clients[id]} was compared: {said}."
+        text = alarm or f"length {standing.length:.3g}, cosine {standing.cosine:.2f} to the others"
+        sentence = f"Round {round}: the message of client {clients[id]} was compared: {text}."
         numbers = {name: min(value, LARGEST_SCALE) for name, value in standing._asdict().items()}
-        tell(Event("suspect" if alarm else "compared", sentence, round, id, numbers=numbers))
+        notify(Event("suspect" if alarm else "compared", sentence, round, id, numbers=numbers))
 
 
 def policy_of(agreement: Agreement, clients: Sequence[str], quorum: float, deadline: float) -> Policy:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from protonorm.core.frames import LARGEST_HEADER, BadFrame
+from protonorm.core.frames import MAX_HEADER, BadFrame
 from protonorm.core.task import Counts, Reply
 from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
@@ -36,14 +36,14 @@ class Refusal(NamedTuple):
     final: bool  # whether the client is lost for this round
 
 
-Tell = Callable[[Refusal], None]
+OnRefusal = Callable[[Refusal], None]
 
 
 class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
-    def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, tell: Tell | None = None) -> None:
-        self._agreement, self._task, self._scale, self._tell = agreement, agreement.task, scale, tell
+    def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, on_refusal: OnRefusal | None = None) -> None:
+        self._agreement, self._task, self._scale, self._on_refusal = agreement, agreement.task, scale, on_refusal
         schema = self._task.schema
         self.largest = largest_message(schema, schema.up) + largest_counts(self._task)
         self.refused: Counter[Why] = Counter()
@@ -91,8 +91,8 @@ class Guard:
             outcome = outcome._replace(final=True)
         if isinstance(outcome, Refusal):
             self.refused[outcome.why] += 1
-            if self._tell:
-                self._tell(outcome)
+            if self._on_refusal:
+                self._on_refusal(outcome)
         if not isinstance(outcome, Refusal) or outcome.final:
             self._open.discard(sender)
             self._closed.add(sender)
@@ -171,4 +171,4 @@ def check_scale(reply: Reply, largest: float = LARGEST_SCALE) -> None:
 
 def largest_answer(agreement: Agreement) -> int:
     """Return the maximal size of a client's answer in bytes."""
-    return Guard(agreement).largest + LARGEST_HEADER
+    return Guard(agreement).largest + MAX_HEADER

@@ -25,14 +25,14 @@ from protonorm.core.randomness import one_thread
 from protonorm.core.task import Counts, Order, Task
 from protonorm.core.types import InputSpec
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import HISTORY, read_history
+from protonorm.deployment.client_folder import HISTORY, read_history
 from protonorm.deployment.site import OwnSite
 from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.federation.evaluation import Tally
 from protonorm.federation.experts import JOINT
 from protonorm.files import append, cut, sealed, unsealed
 from protonorm.inference.info import FORMAT as CLIENT_FORMAT
-from protonorm.inference.info import MEASURED, ClientInfo, Facts, Measured, Recommendation, preprocessing, usual_rule
+from protonorm.inference.info import MEASURED, ClientInfo, Facts, Measured, Recommendation, default_rule, preprocessing
 from protonorm.inference.loading import OwnCode, assemble
 from protonorm.models.choose import Network, described
 from protonorm.runs.layout import read_lines, stamp
@@ -42,7 +42,7 @@ from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 if TYPE_CHECKING:
-    from protonorm.deployment.folders import ClientFolder
+    from protonorm.deployment.client_folder import ClientFolder
     from protonorm.inference.trained import TrainedClient
 
 MESSAGE, ABOUT = "message.safetensors", "about.json"
@@ -58,15 +58,15 @@ class Home:
 
     def keep_message(self, round: int, trained: int, message: Tensors) -> None:
         """Keep the server's message after a round, with the round of the state that belongs to it."""
-        about = {ROUND: torch.tensor(round), TRAINED: torch.tensor(trained)}
-        tensors.save(self.folder / MESSAGE, about | prefixed("message", message), self._stamp)
+        rounds = {ROUND: torch.tensor(round), TRAINED: torch.tensor(trained)}
+        tensors.save(self.folder / MESSAGE, rounds | prefixed("message", message), self._stamp)
 
     def message(self) -> tuple[int, int, Tensors]:
         """Return the kept message, its round, and the round of the state that belongs to it."""
         if not (self.folder / MESSAGE).is_file():
             raise ValueError("The client has not trained yet: it can be used after its first two rounds.")
-        held = tensors.load(self.folder / MESSAGE, self._stamp)
-        return int(held[ROUND]), int(held[TRAINED]), strip_prefix(held, "message")
+        kept = tensors.load(self.folder / MESSAGE, self._stamp)
+        return int(kept[ROUND]), int(kept[TRAINED]), strip_prefix(kept, "message")
 
     def state(self, trained: int) -> Tensors:
         """Return the client's state after a round."""
@@ -82,10 +82,10 @@ class Home:
         """Write what the client's network needs to be used without the data."""
         recipe, task = site.recipe(site.id), site.task
         second = task.shared_network.name if task.algorithm.auxiliary and task.shared_network else None
-        about = {"network": described(recipe.network), "auxiliary": second, "lowered": site.training.lowered}
-        about |= {"precision": site.training.precision, "data": site.dataset.name}
-        about |= {"input": site.dataset.spec.describe(), "train": int(site.facts().train.sum())}
-        content, path = sealed(about, pretty=True, owner=self.folder.name), self.folder / ABOUT
+        network_info = {"network": described(recipe.network), "auxiliary": second, "lowered": site.training.lowered}
+        network_info |= {"precision": site.training.precision, "data": site.dataset.name}
+        network_info |= {"input": site.dataset.spec.describe(), "train": int(site.facts().train.sum())}
+        content, path = sealed(network_info, pretty=True, owner=self.folder.name), self.folder / ABOUT
         if not path.is_file() or path.read_bytes() != content:
             files.replace(path, content)
 
@@ -97,18 +97,20 @@ class Home:
 
 def own_measures(task: Task, counts: Tensors, parts: Sequence[str]) -> dict[str, Any]:
     """Return a client's own accuracy and other metrics by part and rule, from its counts."""
-    found: dict[str, Any] = {"rule": task.algorithm.headline}
+    measures: dict[str, Any] = {"rule": task.algorithm.headline}
     for part in parts:
         tally = Tally(part, task.algorithm.rules, 1, task.num_classes)
         tally.add(Counts(0, counts))
-        known = {rule: one for rule, one in tally.accuracies().items() if one is not None}
-        rules = {rule: {"accuracy": one.pooled, **one.metrics} for rule, one in known.items()}
-        found[part] = {"samples": int(counts[f"{part}.support"].sum()), "rules": rules}
-    start = "validation.sharpness."
-    return found | {"sharpness": {name[len(start) :]: float(x) for name, x in counts.items() if name.startswith(start)}}
+        evaluated = {rule: accuracy for rule, accuracy in tally.accuracies().items() if accuracy is not None}
+        rules = {rule: {"accuracy": accuracy.pooled, **accuracy.metrics} for rule, accuracy in evaluated.items()}
+        measures[part] = {"samples": int(counts[f"{part}.support"].sum()), "rules": rules}
+    prefix = "validation.sharpness."
+    return measures | {
+        "sharpness": {name[len(prefix) :]: float(value) for name, value in counts.items() if name.startswith(prefix)}
+    }
 
 
-def train_alone(site: OwnSite, store: FolderStore, parts: Sequence[str], tell: Callable[[str], None]) -> None:
+def train_alone(site: OwnSite, store: FolderStore, parts: Sequence[str], report: Callable[[str], None]) -> None:
     """Train on a client's own data alone, for as many rounds as the federation has: a baseline for its owner.
 
     It goes on from the last round that was done. Nothing of it is sent.
@@ -127,11 +129,11 @@ def train_alone(site: OwnSite, store: FolderStore, parts: Sequence[str], tell: C
             home.add(round, **measures, metrics=dict(reply.metrics))
             store.keep_only(id, round)
             shown = [
-                f"{part} {held['rules']['logits']['accuracy']:.1%}"
+                f"{part} {measured['rules']['logits']['accuracy']:.1%}"
                 for part in parts
-                if (held := measures[part])["rules"]
+                if (measured := measures[part])["rules"]
             ]
-            tell(f"Round {round} of {task.rounds} alone: {', '.join(shown) or 'nothing to test on'}.")
+            report(f"Round {round} of {task.rounds} alone: {', '.join(shown) or 'nothing to test on'}.")
 
 
 def load_trained(folder: ClientFolder) -> TrainedClient:
@@ -148,47 +150,51 @@ def trained_client(
 ) -> TrainedClient:
     """Build a trained client from what its own machine has kept."""
     round, trained, message = home.message()
-    about, line = home.about(), read_history(home.folder).get(round, {})
-    info = _client_info(terms, about, line, (home.id, name, federation), round, trained)
-    facts = _facts(terms, about, line, info, home)
+    network_info, line = home.about(), read_history(home.folder).get(round, {})
+    info = _client_info(terms, network_info, line, (home.id, name, federation), round, trained)
+    facts = _facts(terms, network_info, line, info, home)
     return assemble(info, facts, home.folder / MESSAGE, home.state(trained), message, OwnCode(network))
 
 
 def _client_info(
     terms: Agreement,
-    about: Mapping[str, Any],
+    network_info: Mapping[str, Any],
     line: Mapping[str, Any],
-    who: tuple[int, str, str],
+    names: tuple[int, str, str],
     round: int,
     trained: int,
 ) -> ClientInfo:
     """Describe a trained client; the rule is recommended by the owner's own validation samples."""
-    algorithm, inputs = terms.task.algorithm, InputSpec.model_validate(about["input"])
+    algorithm, inputs = terms.task.algorithm, InputSpec.model_validate(network_info["input"])
     sharpness = line.get("sharpness") if JOINT in algorithm.rules else None
     rules = [rule for rule in algorithm.rules if rule != JOINT or sharpness is not None]
-    usual = usual_rule(algorithm.headline, rules)
-    held = line.get("validation", {}).get("rules", {})
+    usual = default_rule(algorithm.headline, rules)
+    measured = line.get("validation", {}).get("rules", {})
     order = dict.fromkeys([algorithm.headline, *rules])
-    known = {rule: held[rule]["accuracy"] for rule in order if rule in held and rule in rules}
-    if known and line["validation"]["samples"]:
-        best = max(known, key=lambda rule: known[rule])  # the first wins ties
-        probability = usual_rule(best, rules).probability
-        calibration = held.get(probability, {}).get("calibration")
+    accuracies = {rule: measured[rule]["accuracy"] for rule in order if rule in measured and rule in rules}
+    if accuracies and line["validation"]["samples"]:
+        best = max(accuracies, key=lambda rule: accuracies[rule])  # the first wins ties
+        probability = default_rule(best, rules).probability
+        calibration = measured.get(probability, {}).get("calibration")
         usual = Recommendation(
-            rule=best, by="own validation", validation=known[best], probability=probability, calibration=calibration
+            rule=best,
+            by="own validation",
+            validation=accuracies[best],
+            probability=probability,
+            calibration=calibration,
         )
     settings = {name: value for name, value in terms.algorithm.items() if name != "name"}
     plain = {
         "format": CLIENT_FORMAT,
-        "client": who[0],
-        "name": who[1],
-        "run": who[2],
+        "client": names[0],
+        "name": names[1],
+        "run": names[2],
         "round": round,
         "trained": trained,
         "algorithm": {"name": terms.algorithm["name"], **settings},
         "headline": algorithm.headline,
         "recommended": usual,
-        **{name: about[name] for name in ("network", "auxiliary", "lowered", "precision")},
+        **{name: network_info[name] for name in ("network", "auxiliary", "lowered", "precision")},
         "feature_dim": terms.feature_dim,
         "input": inputs,
         "preprocessing": preprocessing(inputs),
@@ -198,21 +204,23 @@ def _client_info(
     return typed(ClientInfo, plain, Path(ABOUT))
 
 
-def _facts(terms: Agreement, about: Mapping[str, Any], line: Mapping[str, Any], info: ClientInfo, home: Home) -> Facts:
+def _facts(
+    terms: Agreement, network_info: Mapping[str, Any], line: Mapping[str, Any], info: ClientInfo, home: Home
+) -> Facts:
     """Return a client's origin and measured quality, from what its own machine has recorded."""
     rows = []
     for part in cast(tuple[Literal["validation", "test"], ...], ("validation", "test")):
-        held = line.get(part, {"samples": 0, "rules": {}})
+        measured = line.get(part, {"samples": 0, "rules": {}})
         rows += [
-            Measured(part=part, rule=rule, samples=held["samples"], **values)
-            for rule, values in held["rules"].items()
-            if held["samples"]
+            Measured(part=part, rule=rule, samples=measured["samples"], **values)
+            for rule, values in measured["rules"].items()
+            if measured["samples"]
         ]
     last = max([info.round, *read_history(home.folder)])
     why = "the last one that the server published" if info.round >= last else "the best one by the validation samples"
     return Facts(
-        data=about["data"],
-        train=about["train"],
+        data=network_info["data"],
+        train=network_info["train"],
         rounds=terms.rounds,
         chosen=f"round {info.round} of {terms.rounds}: {why}",
         metrics=rows,

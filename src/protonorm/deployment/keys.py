@@ -41,15 +41,15 @@ Time = dt.datetime | None  # None for now
 
 def make_authority(key: Path, certificate: Path, name: str, now: Time = None) -> None:
     """Create a certificate authority for one federation: a private key and a public certificate."""
-    made = ec.generate_private_key(ec.SECP384R1())
+    private = ec.generate_private_key(ec.SECP384R1())
     subject = _name(f"{name} authority")
-    built = (
-        _builder(subject, subject, made.public_key(), AUTHORITY_YEARS, now)
+    builder = (
+        _builder(subject, subject, private.public_key(), AUTHORITY_YEARS, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
     )
-    _write_key(key, made)
-    _write_new(certificate, built.sign(made, hashes.SHA384()).public_bytes(serialization.Encoding.PEM), 0o644)
+    _write_key(key, private)
+    _write_new(certificate, builder.sign(private, hashes.SHA384()).public_bytes(serialization.Encoding.PEM), 0o644)
 
 
 def make_server_certificate(
@@ -59,9 +59,9 @@ def make_server_certificate(
     if not hosts:
         raise ValueError("A server needs at least one name or address that clients reach it by.")
     names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-    made = ec.generate_private_key(ec.SECP384R1())
-    issued = _issue(authority, hosts[0], made.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, names)
-    _write_key(key, made)
+    private = ec.generate_private_key(ec.SECP384R1())
+    issued = _issue(authority, hosts[0], private.public_key(), ExtendedKeyUsageOID.SERVER_AUTH, now, names)
+    _write_key(key, private)
     _write_new(certificate, issued, 0o644)
 
 
@@ -76,22 +76,22 @@ def _issue(
     authority: Authority, name: str, key: PublicKey, use: x509.ObjectIdentifier, now: Time, *more: x509.ExtensionType
 ) -> bytes:
     signer, issuer = read_private(authority[0]), read_certificate(authority[1])
-    built = (
+    builder = (
         _builder(_name(name), issuer.subject, key, YEARS, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage("digital_signature"), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     for extension in (x509.ExtendedKeyUsage([use]), *more):
-        built = built.add_extension(extension, critical=False)
-    return built.sign(signer, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
+        builder = builder.add_extension(extension, critical=False)
+    return builder.sign(signer, hashes.SHA384()).public_bytes(serialization.Encoding.PEM)
 
 
 def make_client_key(path: Path) -> str:
     """Create a client's private key on its own machine; return the public key for the server's owner."""
-    made = ec.generate_private_key(ec.SECP384R1())
-    _write_key(path, made)
-    return public_line(made.public_key())
+    private = ec.generate_private_key(ec.SECP384R1())
+    _write_key(path, private)
+    return public_line(private.public_key())
 
 
 def public_line(key: PublicKey) -> str:
@@ -162,12 +162,12 @@ def _problems(authority: Certificate, own: Certificate, whose: str, now: Time) -
         own.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
         problems.append(f"The {whose} certificate is not from this federation's authority.")
-    for what, one in ((whose, own), ("authority's", authority)):
-        first, last = one.not_valid_before_utc, one.not_valid_after_utc
+    for owner, certificate in ((whose, own), ("authority's", authority)):
+        first, last = certificate.not_valid_before_utc, certificate.not_valid_after_utc
         if now > last:
-            problems.append(f"The {what} certificate expired on {last:%F}, and this machine's clock says {now:%F}.")
+            problems.append(f"The {owner} certificate expired on {last:%F}, and this machine's clock says {now:%F}.")
         elif now < first:
-            problems.append(f"The {what} certificate is valid from {first:%F} on; this machine's clock says {now:%F}.")
+            problems.append(f"The {owner} certificate is valid from {first:%F} on; this machine's clock says {now:%F}.")
     return problems
 
 
@@ -198,7 +198,7 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     labels = host.rstrip(".").split(".")
-    if len(host) > 253 or not all(0 < len(one) < 64 and one.replace("-", "").isalnum() for one in labels):
+    if len(host) > 253 or not all(0 < len(label) < 64 and label.replace("-", "").isalnum() for label in labels):
         raise ValueError(f"{shown(host)} is neither a host's name nor an address.")
     try:
         return x509.DNSName(host)
@@ -218,10 +218,10 @@ def _write_key(path: Path, key: Key) -> None:
 def _write_new(path: Path, content: bytes, mode: int) -> None:
     """Create a file; raise ValueError if it exists."""
     try:
-        place = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:
         raise ValueError(f"{path} is there already; it is left as it is.") from None
-    with os.fdopen(place, "wb") as file:
+    with os.fdopen(descriptor, "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

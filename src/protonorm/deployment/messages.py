@@ -9,21 +9,21 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from annotated_types import Ge, Le, MaxLen
 from pydantic import AllowInfNan
 
-from protonorm.core.frames import LARGEST_BODY, BadFrame, decode_body, encode_body, join, split
+from protonorm.core.frames import MAX_BODY, BadFrame, decode_body, encode_body, join, split
 from protonorm.core.schema import Schema, Size, Slot
 from protonorm.core.task import Task
-from protonorm.core.types import LARGEST, Format
+from protonorm.core.types import MAX_INT, Format
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.settings import Document
 from protonorm.metrics import metrics
 from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 FORMAT: Final = 1  # version of the message format; others are rejected
-SAID, COUNTED = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
+REPLY, COUNTS = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
 PER_TENSOR = 512  # bytes that the tensor index may take per tensor
 
 Kind = Literal["train", "evaluate", "evaluate+train", "keep", "amend"]
-Number = Annotated[int, Ge(0), Le(LARGEST)]
+Number = Annotated[int, Ge(0), Le(MAX_INT)]
 Digest = Annotated[str, MaxLen(64)]
 Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # the range of float32, so that means stay finite
 
@@ -96,7 +96,7 @@ def write_request(header: RequestHeader, body: bytes) -> bytes:
     return join(header.model_dump(mode="json"), body)
 
 
-def read_request(content: bytes, largest: int = LARGEST_BODY) -> Request:
+def read_request(content: bytes, largest: int = MAX_BODY) -> Request:
     """Parse a request, or raise a BadFrame."""
     plain, body = split(content, largest)
     return Request(RequestHeader.read(plain), decode_body(body))
@@ -104,11 +104,11 @@ def read_request(content: bytes, largest: int = LARGEST_BODY) -> Request:
 
 def write_answer(answer: Answer) -> bytes:
     """Serialise an answer."""
-    tensors = prefixed(SAID, answer.message) | prefixed(COUNTED, answer.counts)
+    tensors = prefixed(REPLY, answer.message) | prefixed(COUNTS, answer.counts)
     return join(answer.header.model_dump(mode="json"), encode_body(tensors))
 
 
-def read_answer_header(content: bytes, largest: int = LARGEST_BODY) -> tuple[AnswerHeader, bytes]:
+def read_answer_header(content: bytes, largest: int = MAX_BODY) -> tuple[AnswerHeader, bytes]:
     """Parse an answer's header, or raise a BadFrame; its tensors stay encoded."""
     plain, body = split(content, largest)
     return AnswerHeader.read(plain), body
@@ -117,19 +117,19 @@ def read_answer_header(content: bytes, largest: int = LARGEST_BODY) -> tuple[Ans
 def read_answer_tensors(body: bytes) -> tuple[Tensors, Tensors]:
     """Decode an answer's reply and counts, or raise a BadFrame."""
     tensors = decode_body(body)
-    if strange := [name for name in tensors if name.partition(".")[0] not in (SAID, COUNTED)]:
-        raise BadFrame(f"it holds {strange[0][:80]!r}, which is not expected")
-    return strip_prefix(tensors, SAID), strip_prefix(tensors, COUNTED)
+    if unexpected := [name for name in tensors if name.partition(".")[0] not in (REPLY, COUNTS)]:
+        raise BadFrame(f"it holds {unexpected[0][:80]!r}, which is not expected")
+    return strip_prefix(tensors, REPLY), strip_prefix(tensors, COUNTS)
 
 
 def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:
-    """Return the maximal size in bytes of a message's tensors by the schema; LARGEST_BODY if unbounded."""
+    """Return the maximal size in bytes of a message's tensors by the schema; MAX_BODY if unbounded."""
     total, tensors = 0, 1
     for slot in slots:
-        sizes = [sum(_largest(schema, one.shape, one.dtype.itemsize) for one in form.values()) for form in slot]
+        sizes = [sum(_largest(schema, field.shape, field.dtype.itemsize) for field in form.values()) for form in slot]
         total += max(sizes)
         tensors += max(len(form) for form in slot)
-    return min(LARGEST_BODY, total + PER_TENSOR * tensors)
+    return min(MAX_BODY, total + PER_TENSOR * tensors)
 
 
 def largest_request(agreement: Agreement) -> int:
@@ -148,5 +148,5 @@ def largest_counts(task: Task, parts: int = 2) -> int:
 
 def _largest(schema: Schema, shape: tuple[Size, ...], width: int) -> int:
     for size in shape:
-        width *= size if isinstance(size, int) else schema.exact.get(size, schema.bounds.get(size, LARGEST_BODY))
+        width *= size if isinstance(size, int) else schema.exact.get(size, schema.bounds.get(size, MAX_BODY))
     return width

@@ -75,7 +75,7 @@ class LastAnswer:
 class Owner(Protocol):
     """Owner of a client, who confirms amended terms."""
 
-    def known(self) -> Sequence[Agreement]:
+    def confirmed_terms(self) -> Sequence[Agreement]:
         """Return the terms that are confirmed."""
 
     def offer(self, terms: Agreement) -> bool:
@@ -97,7 +97,7 @@ class Node:
         allowed: Allowed = "off",
         *,
         begin_anew: bool = False,  # whether to start from a new network if its state is lost
-        tell: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
+        on_error: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
         owner: Owner | None = None,
         received: float | None = None,  # largest root mean square of a tensor that the server publishes
         loss: bool = True,  # whether training losses and seconds are told
@@ -105,7 +105,7 @@ class Node:
     ) -> None:
         self._owner = owner
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
-        self._begin_anew, self._tell, self._received = begin_anew, tell, received
+        self._begin_anew, self._on_error, self._received = begin_anew, on_error, received
         self._tells_loss, self._record = loss and not site.training.protect.private, record
         self._last, self._home = LastAnswer(store.folder), Home(store, site.id)
         self._ledger = store.folder.parent / LEDGER
@@ -128,14 +128,14 @@ class Node:
             request = read_request(content, self._largest)
             header = request.header
             if header.kind == "amend":
-                return self._look_at(request)
+                return self._check_amendment(request)
             self._adopt(header.agreement)
             self._check(request)
             key = request_key(f"{self._allowed} {self._site.recipe(self._site.id).name} {self._site.training}", content)
-            kept = not header.trains or self._store.has(self._site.id, header.round)
-            if kept and (known := self._last.find(key)) is not None:  # with the state that belongs to it
-                return known
-            answer = self._fulfil(request)
+            has_state = not header.trains or self._store.has(self._site.id, header.round)
+            if has_state and (cached := self._last.find(key)) is not None:  # with the state that belongs to it
+                return cached
+            answer = self._compute_answer(request)
             self._last.keep(key, answer)
             return answer
         except BadFrame as error:
@@ -147,20 +147,20 @@ class Node:
         """Go on under other terms that the owner has confirmed."""
         if digest == self._agreement.digest or self._owner is None:
             return
-        for terms in self._owner.known():
+        for terms in self._owner.confirmed_terms():
             if terms.digest == digest:
                 self._agreement, self._site = terms, self._site.by_terms(terms)
                 self._task = self._site.task
 
-    def _look_at(self, request: Request) -> bytes:
+    def _check_amendment(self, request: Request) -> bytes:
         """Answer whether the owner has confirmed amended terms."""
         content = request.message.get(TERMS)
         if request.header.agreement != self._agreement.root or content is None or self._owner is None:
             raise ValueError("The server's terms do not amend the agreement that was confirmed here.")
         terms = Agreement.read(content.numpy().tobytes())
         confirmed = float(self._owner.offer(terms))
-        about = self._header(request.header).model_copy(update={"metrics": {CONFIRMED: confirmed}})
-        return write_answer(Answer(about.model_copy(update={"agreement": request.header.agreement}), {}, {}))
+        header = self._header(request.header).model_copy(update={"metrics": {CONFIRMED: confirmed}})
+        return write_answer(Answer(header.model_copy(update={"agreement": request.header.agreement}), {}, {}))
 
     def _check(self, request: Request) -> None:
         """Raise ValueError for another agreement, client or round, or a message that violates the schema."""
@@ -182,11 +182,11 @@ class Node:
             if self._received is not None and root_mean_square(value) > self._received:
                 raise ValueError(f"The numbers of {name} are larger than the client's owner allows.")
 
-    def _fulfil(self, request: Request) -> bytes:
+    def _compute_answer(self, request: Request) -> bytes:
         """Compute the answer; raise Unable with a text that discloses nothing about this machine."""
         try:
             with one_thread():
-                return write_answer(self._act(request))
+                return write_answer(self._train_and_evaluate(request))
         except Diverged as error:  # its message contains the learning rate, which is not disclosed
             raise Unable(f"Its training left the finite numbers in round {request.header.round}.") from error
         except OSError as error:
@@ -196,15 +196,15 @@ class Node:
         except Exception as error:  # the client's own network may raise any error
             raise Unable(f"It met an error of its own ({type(error).__name__}).") from error
 
-    def _act(self, request: Request) -> Answer:
+    def _train_and_evaluate(self, request: Request) -> Answer:
         """Evaluate the previous round with the current state, then train from it: both use the same message."""
         header, id = request.header, self._site.id
         state = self._state(header)
         counts: Tensors = {}
         if state is not None and header.published:
-            found = self._evaluate(header, state, request.message)
-            told = header.parts if "evaluate" in header.kind and self._allowed != "off" else []
-            counts = {name: value for name, value in found.items() if name.partition(".")[0] in told}
+            evaluated = self._evaluate(header, state, request.message)
+            parts = header.parts if "evaluate" in header.kind and self._allowed != "off" else []
+            counts = {name: value for name, value in evaluated.items() if name.partition(".")[0] in parts}
             counts = counts if self._allowed == "classes" else totals(counts)
         if not header.trains:
             return Answer(self._header(header), {}, counts)
@@ -258,7 +258,7 @@ class Node:
         """
         trained = header.trained
         if not trained:
-            self._tidy(header)
+            self._drop_states(header)
             return first_state(self._task, self._site)
         try:
             state = self._store.load(self._site.id, trained)
@@ -266,10 +266,10 @@ class Node:
             if self._begin_anew and header.trains:
                 return None
             raise Unable(f"Its state after round {trained} is lost or damaged; its owner may begin anew.") from error
-        self._tidy(header)
+        self._drop_states(header)
         return state
 
-    def _tidy(self, header: RequestHeader) -> None:
+    def _drop_states(self, header: RequestHeader) -> None:
         """Delete states of rejected answers, and old states unless later ones show that the server lost rounds."""
         if not header.trains:
             return  # the round may not be committed yet
@@ -281,17 +281,17 @@ class Node:
         if trained and all(round < header.round for round in rounds):
             self._store.keep_only(id, trained, header.chosen)
 
-    def _header(self, asked: RequestHeader | None, declined: str = "") -> AnswerHeader:
+    def _header(self, request: RequestHeader | None, declined: str = "") -> AnswerHeader:
         """Create the header of an answer, matching the request as far as it could be parsed."""
-        round, kind = (asked.round, asked.kind) if asked else (0, "train")
-        own = {"format": FORMAT, "agreement": self._agreement.digest, "client": self._site.id}
-        return AnswerHeader.model_validate({**own, "round": round, "kind": kind, "declined": declined[:2000]})
+        round, kind = (request.round, request.kind) if request else (0, "train")
+        fields = {"format": FORMAT, "agreement": self._agreement.digest, "client": self._site.id}
+        return AnswerHeader.model_validate({**fields, "round": round, "kind": kind, "declined": declined[:2000]})
 
-    def _decline(self, asked: RequestHeader | None, sentence: str, cause: BaseException | None = None) -> bytes:
+    def _decline(self, request: RequestHeader | None, sentence: str, cause: BaseException | None = None) -> bytes:
         """Decline a request with a reason; the cause is reported to the owner only."""
-        if self._tell and cause:
-            self._tell(f"{sentence} {cause}")
-        return write_answer(Answer(self._header(asked, sentence), {}, {}))
+        if self._on_error and cause:
+            self._on_error(f"{sentence} {cause}")
+        return write_answer(Answer(self._header(request, sentence), {}, {}))
 
 
 def totals(counts: Tensors) -> Tensors:

@@ -31,8 +31,8 @@ def process_lock(path: Path, what: str) -> Iterator[None]:
     try:
         lock.acquire(timeout=PATIENCE)
     except Timeout:
-        found = lock_owner(path)
-        raise BlockingIOError(f"{what} is running already{f', as process {found}' if found else ''}.") from None
+        owner = lock_owner(path)
+        raise BlockingIOError(f"{what} is running already{f', as process {owner}' if owner else ''}.") from None
     note = path.with_suffix(".process")
     try:
         replace(note, pretty({"process": os.getpid(), "began": process_began(os.getpid())}))

@@ -13,8 +13,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from protonorm.deployment.audit import ServerTrail
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event, Log
-from protonorm.deployment.folders import ClientFolder, FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.process_lock import ended_by_signal, process_lock
 from protonorm.deployment.settings import address_of
 from protonorm.deployment.status import Presence, State, Status, StatusWriter, seconds_since
@@ -78,8 +79,8 @@ def _figures(status: Status) -> Iterator[tuple[str, str, Value] | tuple[str, str
         yield f"client_{name}", text, counts, "client"
     here = {client.name: float(client.here) for client in status.clients}
     yield "client_connected", "Whether a client is connected.", here, "client"
-    told = {client.name: client.accuracy for client in status.clients if client.accuracy is not None}
-    yield "client_accuracy", "Last accuracy of a client, as far as its owner tells it.", told, "client"
+    accuracies = {client.name: client.accuracy for client in status.clients if client.accuracy is not None}
+    yield "client_accuracy", "Last accuracy of a client, as far as its owner tells it.", accuracies, "client"
 
 
 def _metric(name: str, text: str, value: Value, label: str = "") -> Metric:
@@ -116,17 +117,17 @@ def serve_client(folder: ClientFolder, show: Callable[[str], None] | None = None
 
     log = Log(folder.log_folder, "client", show)
 
-    def tell(event: str, sentence: str) -> None:
+    def notify(event: str, sentence: str) -> None:
         log.write(event, sentence, "warning" if event in WARNINGS else "info")
 
     try:
-        run_client(folder, tell)
+        run_client(folder, notify)
     except KeyboardInterrupt:
         log.write("ended", "The client was asked to end.")
         raise
     except (Failed, ValueError, OSError) as error:
-        quiet = Log(folder.log_folder, "client")  # without `show`: the command prints the error itself
-        quiet.write("refused", str(error), "error")
+        silent = Log(folder.log_folder, "client")  # without `show`: the command prints the error itself
+        silent.write("refused", str(error), "error")
         raise
 
 
@@ -148,13 +149,13 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
         writer.open()
         stack.callback(writer.close)
 
-        def ready(server: Server) -> None:
-            where = address_of(folder.settings.bind, server.port)
-            log.write("ready", f"The server listens at {where}.")
-            folder.trail.write("listening", address=where, version=__version__, agreement=folder.agreement.digest)
+        def on_ready(server: Server) -> None:
+            address = address_of(folder.settings.bind, server.port)
+            log.write("ready", f"The server listens at {address}.")
+            folder.trail.write("listening", address=address, version=__version__, agreement=folder.agreement.digest)
             stack.enter_context(serving.report_presence(server, writer.update_presence))
 
-        def tell(event: Event) -> None:
+        def notify(event: Event) -> None:
             writer(event)
             trail(event)
             if event.what == "finished":
@@ -166,7 +167,8 @@ def serve_folder(folder: FederationFolder, show: Callable[[str], None] | None = 
 
         try:
             with ended_by_signal():
-                serving.serve(folder, tell, denied=deny, meet=trail.meet, ready=ready, once=once)
+                connected = trail.record_connection
+                serving.serve(folder, notify, on_denied=deny, on_connect=connected, on_ready=on_ready, once=once)
         except KeyboardInterrupt:
             log.write("ended", "The server was asked to end.")
             raise
@@ -184,8 +186,8 @@ def _write_report(folder: FederationFolder, log: Log) -> None:
     from protonorm.runs.run import read_whole
 
     try:
-        place = write_page([read_whole(folder.run_folder)], folder.run_folder / PAGE)
+        page = write_page([read_whole(folder.run_folder)], folder.run_folder / PAGE)
     except (ValueError, OSError) as error:  # the record is complete; the report can be written later
         log.write("report", f"The report could not be written: {error}", "warning")
     else:
-        log.write("report", f"Report: {place}")
+        log.write("report", f"Report: {page}")

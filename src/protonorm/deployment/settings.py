@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import (
@@ -24,7 +24,7 @@ from pydantic import (
 from protonorm.core.settings import sentences
 from protonorm.core.text import shortened, visible
 from protonorm.core.training import Training
-from protonorm.core.types import LARGEST, Count, Format, Fraction, shown
+from protonorm.core.types import MAX_INT, Count, Format, Fraction, shown
 from protonorm.models import FROZEN, is_frozen
 
 SHOWN = 8  # maximal number of names listed in a message
@@ -66,16 +66,16 @@ def differing(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str =
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             terms += differing(left, right, f"{prefix}{name}.")
         elif left != right or type(left) is not type(right):
-            terms.append(f"{shortened(prefix + name)} ({word(left)} instead of {word(right)})")
+            terms.append(f"{shortened(prefix + name)} ({short_value(left)} instead of {short_value(right)})")
     return terms[:SHOWN]
 
 
-def word(value: Any) -> str:
+def short_value(value: Any) -> str:
     """Format a value, truncated."""
     return shortened(value if isinstance(value, str) else json.dumps(value))
 
 
-def whole(value: Any) -> str:
+def full_value(value: Any) -> str:
     """Format a value, however long it is."""
     return visible(value if isinstance(value, str) else json.dumps(value))
 
@@ -129,7 +129,15 @@ class Document(BaseModel):
     def fingerprint(self) -> str:
         """Number of 24 digits from the digest, 80 bits, in groups of four: to be read aloud."""
         digits = f"{int(self.digest, 16) % 10**24:024}"
-        return " ".join(digits[place : place + 4] for place in range(0, 24, 4))
+        return " ".join(digits[start : start + 4] for start in range(0, 24, 4))
+
+
+class TlsFiles(NamedTuple):
+    """TLS files of a server or client."""
+
+    authority: Path  # certificate that authenticates the other side
+    certificate: Path
+    key: Path
 
 
 class Settings(Document):
@@ -155,8 +163,8 @@ class FederationSettings(Settings):
     bind: Host = "0.0.0.0"  # address that the server listens at: by default all of the machine
     port: Port = PORT
     quorum: Fraction = 0.5  # share of the clients that must answer for a round to count
-    deadline: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] = 600.0  # seconds that clients have in a round
-    grace: Annotated[float, Gt(0), Le(LARGEST), AllowInfNan(False)] | None = None  # seconds for others once a quorum
+    deadline: Annotated[float, Gt(0), Le(MAX_INT), AllowInfNan(False)] = 600.0  # seconds that clients have in a round
+    grace: Annotated[float, Gt(0), Le(MAX_INT), AllowInfNan(False)] | None = None  # seconds for others once a quorum
     # has answered; None: as long again as the quorum took, and 30 seconds at least
     patience: Count = 3  # consecutive rounds after which a late or refused client is set aside
     metrics_port: Port | None = None  # Prometheus port, on the loopback address only; None: no metrics
@@ -194,7 +202,7 @@ class ClientSettings(Training, Settings):
         return value
 
     @model_validator(mode="after")
-    def _tell_nothing_that_is_not_covered(self) -> Self:
+    def _refuse_counts_with_privacy(self) -> Self:
         if self.protect.private and self.allowed != "off":
             raise ValueError(
                 f"allowed must be off with a claim of privacy, which covers no counts, got {self.allowed}."
@@ -208,40 +216,40 @@ class ClientSettings(Training, Settings):
 
     @field_validator("data")
     @classmethod
-    def _by_its_place(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
+    def _infer_kind(cls, value: str | dict[str, Any]) -> str | dict[str, Any]:
         """Infer the kind of data from a plain path; make paths absolute, since services start in another folder."""
         if isinstance(value, dict):
             path = value.get("path")
-            return {**value, "path": _whole(path)} if isinstance(path, str) and path else value
+            return {**value, "path": _absolute(path)} if isinstance(path, str) and path else value
         kind, colon, rest = value.partition(":")
         if not value or (colon and kind in OWN):
-            return f"{kind}:{_whole(rest)}" if value else value
-        place = Path(value).expanduser()
-        if place.is_dir():
-            return f"folder:{_whole(value)}"
-        if place.is_file() and place.suffix.lower() in KINDS:
-            return f"{KINDS[place.suffix.lower()]}:{_whole(value)}"
-        if place.exists():
+            return f"{kind}:{_absolute(rest)}" if value else value
+        file = Path(value).expanduser()
+        if file.is_dir():
+            return f"folder:{_absolute(value)}"
+        if file.is_file() and file.suffix.lower() in KINDS:
+            return f"{KINDS[file.suffix.lower()]}:{_absolute(value)}"
+        if file.exists():
             raise ValueError(f"{shown(value)} may be data of several kinds; say which, such as table:{value}.")
         raise ValueError(f"There are no data {value}; expected a folder of pictures, an npz file or a table.")
 
     @field_validator("model")
     @classmethod
-    def _in_its_place(cls, value: str | None) -> str | None:
+    def _make_absolute(cls, value: str | None) -> str | None:
         start = FROZEN if is_frozen(value) else ""
         rest = (value or "").removeprefix(start)
         source, equals, weights = rest.partition("=") if start else (rest, "", "")
         file, colon, name = source.rpartition(".py:")
         if equals:
-            return f"{start}{source}={_whole(weights)}"
-        return f"{start}{_whole(f'{file}.py')}:{name}" if colon else value
+            return f"{start}{source}={_absolute(weights)}"
+        return f"{start}{_absolute(f'{file}.py')}:{name}" if colon else value
 
 
 def is_scaled(data: str | dict[str, Any]) -> bool:
-    """Return whether numbers of a client's data depend on its other samples: tables, and vectors unless said otherwise."""
+    """Return whether samples are scaled by the others of a client: tables, and vectors unless said otherwise."""
     name, settings = (data["name"], data) if isinstance(data, dict) else (data.partition(":")[0], {})
     return name == "table" or (name == "array" and settings.get("standardise", True))
 
 
-def _whole(path: str) -> str:
+def _absolute(path: str) -> str:
     return str(Path(path).expanduser().resolve())

@@ -42,19 +42,21 @@ class OwnSite(SimulatedPopulation):
     ) -> None:
         """Create the site; the features of frozen trunks are computed unless they are stored."""
         by_content = training.split == "content"
-        held = [count_validating(index.train, data.content_keys(), training.validation)] if by_content else None
+        validation_counts = (
+            [count_validating(index.train, data.content_keys(), training.validation)] if by_content else None
+        )
         names = [name] if name else None
         (recipe, *_), features = _with_trunks(task, recipe, data)
-        parts = Parts.of([index], held)
+        parts = Parts.of([index], validation_counts)
         super().__init__(task, data, parts, [recipe], training, names, first=id, features=features)
         self.id = id
         self.check_networks()
 
     def by_terms(self, terms: Agreement) -> OwnSite:
         """Return the same site under amended terms; its random numbers go on."""
-        made = copy(self)
-        made.task = replace(terms.task, seed=self.task.seed)
-        return made
+        site = copy(self)
+        site.task = replace(terms.task, seed=self.task.seed)
+        return site
 
     def client(self, round: int) -> Client:
         """Return the client in a round; its models keep the weights that were loaded last."""
@@ -69,18 +71,20 @@ def _with_trunks(task: Task, recipe: Recipe, data: Dataset) -> tuple[list[Recipe
     """Compute the features of a client's samples; raise ValueError for trunks that are not those agreed on."""
     shared = task.shared_network if isinstance(task.shared_network, Recipe) else None
     second = shared if shared and shared.trunk and task.algorithm.auxiliary else None
-    made, features = with_trunks([recipe, *([second] if second else [])], data.inputs)
-    if task.algorithm.auxiliary and shared and (shared.trunk is None) != (made[0].trunk is None):
-        raise ValueError(f"The network must have a frozen trunk if the shared {shared.name} has, got {made[0].name}.")
+    recipes, features = with_trunks([recipe, *([second] if second else [])], data.inputs)
+    if task.algorithm.auxiliary and shared and (shared.trunk is None) != (recipes[0].trunk is None):
+        raise ValueError(
+            f"The network must have a frozen trunk if the shared {shared.name} has, got {recipes[0].name}."
+        )
     agreed = [trunk.digest for trunk in task.trunks]
-    if agreed and (made[0].trunk is None or made[0].trunk.digest not in agreed):
+    if agreed and (recipes[0].trunk is None or recipes[0].trunk.digest not in agreed):
         raise ValueError(
             f"The network must have one of the frozen trunks of the agreement, with equal weights and preprocessing: "
-            f"{', '.join(trunk.name for trunk in task.trunks)}; got {made[0].name}."
+            f"{', '.join(trunk.name for trunk in task.trunks)}; got {recipes[0].name}."
         )
-    if second and made[1].trunk != second.trunk:
+    if second and recipes[1].trunk != second.trunk:
         raise ValueError(f"The weights or the preprocessing of {second.name} here are others than those agreed on.")
-    return made, features
+    return recipes, features
 
 
 def own_samples(
@@ -103,19 +107,19 @@ def own_samples(
         raise ValueError(f"{own.name} has the samples of {own.clients} clients; a site has those of one.")
     labels = agreement.class_numbers(own.classes, f"The data {own.name}")[own.labels]
     classes = tuple(agreement.classes)
-    whole = replace(own, labels=labels, classes=classes, owner=None, split=None, client_names=None)
+    samples = replace(own, labels=labels, classes=classes, owner=None, split=None, client_names=None)
     if split is not None and not split.any():
         split = None  # every sample is for training, which is not a split
-    agreed, given = agreement.task.input, whole.spec
-    if agreed is not None and given != agreed:  # only shared networks require it
+    agreed, actual = agreement.task.input, samples.spec
+    if agreed is not None and actual != agreed:  # only shared networks require it
         raise ValueError(
             f"The data {own.name} must have samples of shape {agreed.shape} and type {agreed.type} by the agreement, "
-            f"got {given.shape} and {given.type}."
+            f"got {actual.shape} and {actual.type}."
         )
-    every = np.arange(len(labels))
+    indices = np.arange(len(labels))
     if by_content is None:
-        return whole, own_part(every, split, train, [seed, id])
-    return whole, split_by_content(every, whole.content_keys(), train, by_content, split)
+        return samples, own_part(indices, split, train, [seed, id])
+    return samples, split_by_content(indices, samples.content_keys(), train, by_content, split)
 
 
 def make_site(
@@ -137,8 +141,8 @@ def make_site(
     """
     training, task = training or Training(), agreement.task
     if secret and not agreement.reproducible:
-        mixed = hashlib.sha256(f"{task.seed} {secret}".encode()).digest()
-        task = replace(task, seed=int.from_bytes(mixed))
+        digest = hashlib.sha256(f"{task.seed} {secret}".encode()).digest()
+        task = replace(task, seed=int.from_bytes(digest))
     check_device(training.device)
     by_content = training.validation if training.split == "content" else None
     own, index = own_samples(data, agreement, id, training.train, by_content=by_content)
@@ -173,13 +177,13 @@ def open_store(folder: Path, agreement: Agreement, name: str = "") -> FolderStor
     return FolderStore(own, agreement.root)
 
 
-def _network(agreement: Agreement, wanted: Any, data: Dataset) -> Any:
+def _network(agreement: Agreement, name: Any, data: Dataset) -> Any:
     """Choose the client's network: the shared network if the method needs one, else the client's own."""
     shared = agreement.shared_network if agreement.task.algorithm.needs_shared_network else None
-    choice: Choice = chosen(wanted if wanted is not None else shared or networks(chosen(data.models))[0], "model")
+    choice: Choice = chosen(name if name is not None else shared or networks(chosen(data.models))[0], "model")
     items = networks(choice)
     if len(items) != 1:
-        raise ValueError(f"model must name one network, as a client has one, got {wanted}, which means {len(items)}.")
+        raise ValueError(f"model must name one network, as a client has one, got {name}, which means {len(items)}.")
     if shared is not None and items[0] != shared:
-        raise ValueError(f"All clients have the network {shared} by the agreement; this one has {wanted}.")
+        raise ValueError(f"All clients have the network {shared} by the agreement; this one has {name}.")
     return items[0]

@@ -15,8 +15,9 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
+from protonorm.deployment.client_folder import ClientFolder, read_history
 from protonorm.deployment.events import Event, Level, Log, Why, read_events
-from protonorm.deployment.folders import AGREEMENT, ClientFolder, FederationFolder, read_history
+from protonorm.deployment.federation_folder import AGREEMENT, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.layout import INFO
@@ -118,7 +119,7 @@ class Status(BaseModel):
 
     def count(self, *states: Presence) -> int:
         """Count the clients in one of these states."""
-        return sum(one.state in states for one in self.clients)
+        return sum(client.state in states for client in self.clients)
 
 
 def now() -> str:
@@ -140,8 +141,8 @@ class StatusWriter:
     def __init__(self, folder: FederationFolder, log: Log | None = None) -> None:
         self._folder, self.log = folder, log or Log(folder.log_folder, "server")
         terms = folder.agreement
-        new = Status(federation=folder.settings.name, agreement=terms.digest, rounds=terms.rounds)
-        self.status = self._before(terms.digest) or new
+        empty = Status(federation=folder.settings.name, agreement=terms.digest, rounds=terms.rounds)
+        self.status = self._previous(terms.digest) or empty
         for why in get_args(Why):
             self.status.refused.setdefault(why, 0)
         self._lock = threading.Lock()
@@ -156,12 +157,12 @@ class StatusWriter:
             details = {name: value for name, value in plain if value and name not in ("what", "sentence")}
             level: Level = "warning" if event.what in WARNINGS else "error" if event.what == "failed" else "info"
             if event.client is None:
-                self._take(event)
+                self._update(event)
             else:
                 unknown = ClientStatus(id=event.client, name="unknown")
-                one = next((one for one in self.status.clients if one.id == event.client), unknown)
-                details |= {"client": event.client, "name": one.name}
-                self._take_client(one, event)
+                client = next((client for client in self.status.clients if client.id == event.client), unknown)
+                details |= {"client": event.client, "name": client.name}
+                self._update_client(client, event)
             self.log.write(event.what, event.sentence, level, **details)
             self._changed = True
             if event.what not in OF_CLIENTS or time.monotonic() - self._written > PAUSE:
@@ -171,19 +172,19 @@ class StatusWriter:
         """Record that the server has started, with no client connected."""
         with self._lock:
             self.status.process, self.status.process_began = os.getpid(), process_began(os.getpid())
-            self._meet()
-            self._absent()
+            self._add_new_clients()
+            self._mark_absent()
 
     def update_presence(self, present: Collection[int]) -> None:
         """Record which clients are connected."""
         with self._lock:
-            self._meet()
-            for one in self.status.clients:
-                here = one.id in present
-                if one.here != here:
-                    one.here, one.seen, self._changed = here, now(), True
-                    word = "connected" if here else "disconnected"
-                    self.log.write(word, f"Client {one.name} is {word}.", client=one.id, name=one.name)
+            self._add_new_clients()
+            for client in self.status.clients:
+                connected = client.id in present
+                if client.here != connected:
+                    client.here, client.seen, self._changed = connected, now(), True
+                    word = "connected" if connected else "disconnected"
+                    self.log.write(word, f"Client {client.name} is {word}.", client=client.id, name=client.name)
             if self._changed:
                 self._write()
 
@@ -193,7 +194,7 @@ class StatusWriter:
             self.status.denied += 1
             self._changed = True
             now = time.monotonic()
-            self._denials = {said: at for said, at in self._denials.items() if now - at < AGAIN}
+            self._denials = {text: at for text, at in self._denials.items() if now - at < AGAIN}
             if sentence not in self._denials and len(self._denials) < MOST_DENIALS:
                 self._denials[sentence] = now
                 self.log.write("denied", sentence, "warning")
@@ -204,17 +205,17 @@ class StatusWriter:
             if self.status.state in ("running", "waiting"):
                 self.status.state = "stopped"
             self.status.process, self.status.process_began = 0, ""
-            self._absent()
+            self._mark_absent()
 
-    def _take(self, event: Event) -> None:
+    def _update(self, event: Event) -> None:
         status, numbers = self.status, event.numbers
         status.text = shortened(event.sentence, SAID)
         match event.what:
             case "started":
-                self._meet()
+                self._add_new_clients()
                 status.state, status.done = "running", int(numbers.get("done", status.done))
-                for one in status.clients:
-                    one.state = "unknown"
+                for client in status.clients:
+                    client.state = "unknown"
             case "round":
                 status.state, status.round, status.needed = "running", event.round, int(numbers.get("needed", 0))
             case "committed":
@@ -231,99 +232,100 @@ class StatusWriter:
             case "waiting" | "failed":
                 status.state = event.what
 
-    def _take_client(self, one: ClientStatus, event: Event) -> None:
+    def _update_client(self, client: ClientStatus, event: Event) -> None:
         match event.what:
             case "asked":
-                one.state = "asked"
+                client.state = "asked"
             case "answered":
-                one.state, one.answered, one.seen = "answered", max(one.answered, event.round), now()
-                one.answers, one.said = one.answers + 1, ""
-                one.accuracy = event.numbers.get("accuracy", one.accuracy)
+                client.state, client.answered, client.seen = "answered", max(client.answered, event.round), now()
+                client.answers, client.said = client.answers + 1, ""
+                client.accuracy = event.numbers.get("accuracy", client.accuracy)
             case "refused":
-                one.state, one.seen, one.said = "refused", now(), shortened(event.sentence, SAID)
-                one.refused += 1
+                client.state, client.seen, client.said = "refused", now(), shortened(event.sentence, SAID)
+                client.refused += 1
                 self.status.refused[event.why] = self.status.refused.get(event.why, 0) + 1
             case "compared" | "suspect":
-                one.length, one.cosine = event.numbers["length"], event.numbers["cosine"]
+                client.length, client.cosine = event.numbers["length"], event.numbers["cosine"]
                 if event.what == "suspect":
-                    one.suspect, one.said = one.suspect + 1, shortened(event.sentence, SAID)
+                    client.suspect, client.said = client.suspect + 1, shortened(event.sentence, SAID)
             case "late" | "away":
-                one.state, one.said = "late" if event.what == "late" else "absent", shortened(event.sentence, SAID)
-                one.late += event.what == "late"
+                client.state = "late" if event.what == "late" else "absent"
+                client.said = shortened(event.sentence, SAID)
+                client.late += event.what == "late"
             case "aside":
-                one.said = shortened(event.sentence, SAID)
+                client.said = shortened(event.sentence, SAID)
 
-    def _meet(self) -> None:
+    def _add_new_clients(self) -> None:
         """Add the clients that have joined the roster since."""
-        new = self._folder.roster[len(self.status.clients) :]
-        self.status.clients += [ClientStatus(id=one.id, name=one.name) for one in new]
-        self._changed = self._changed or bool(new)
+        joined = self._folder.roster[len(self.status.clients) :]
+        self.status.clients += [ClientStatus(id=member.id, name=member.name) for member in joined]
+        self._changed = self._changed or bool(joined)
 
-    def _absent(self) -> None:
-        for one in self.status.clients:
-            one.here = False
+    def _mark_absent(self) -> None:
+        for client in self.status.clients:
+            client.here = False
         self._write()
 
     def _write(self) -> None:
         self.status.write(self._folder.status_file)
         self._written, self._changed = time.monotonic(), False
 
-    def _before(self, digest: str) -> Status | None:
+    def _previous(self, digest: str) -> Status | None:
         try:
-            found = Status.read(self._folder.status_file)
+            status = Status.read(self._folder.status_file)
         except (ValueError, OSError):
             return None  # the status only has counters, and the record does not depend on it
-        names = [one.name for one in self._folder.roster]
-        known = [one.name for one in found.clients] if found else []
-        return found if found and found.agreement == digest and known == names[: len(known)] else None
+        names = [client.name for client in self._folder.roster]
+        recorded = [client.name for client in status.clients] if status else []
+        return status if status and status.agreement == digest and recorded == names[: len(recorded)] else None
 
 
 def view_federation(folder: FederationFolder) -> dict[str, Any]:
     """Summarise the status of a federation."""
     rounds = read_json(folder.path / AGREEMENT).get("rounds")  # without the agreement itself, which needs torch
-    new = Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
-    found = Status.read(folder.status_file) or new
-    known = {one.id: one for one in found.clients}
-    clients = [known.get(one.id) or ClientStatus(id=one.id, name=one.name) for one in folder.roster]
-    running, state = is_locked(folder.server_lock), found.state_now
+    empty = Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
+    status = Status.read(folder.status_file) or empty
+    recorded = {client.id: client for client in status.clients}
+    clients = [recorded.get(client.id) or ClientStatus(id=client.id, name=client.name) for client in folder.roster]
+    running, state = is_locked(folder.server_lock), status.state_now
     events = read_events(folder.log_folder / "server.jsonl", EVENTS)
-    wrong = [event for event in events if event["level"] != "info"]
+    warnings = [event for event in events if event["level"] != "info"]
     return {
-        **found.model_dump(mode="json", exclude={"format", "clients", "process", "process_began", "state", "text"}),
+        **status.model_dump(mode="json", exclude={"format", "clients", "process", "process_began", "state", "text"}),
         "folder": str(folder.path),
         "server": {"running": running, "process": lock_owner(folder.server_lock), "address": folder.settings.host},
         "state": state,
         "means": STATES[state],
-        "text": found.text if state == found.state else "",
+        "text": status.text if state == status.state else "",
         "wanted": folder.wanted.exists(),
         "quorum": folder.settings.quorum,
         "deadline": folder.settings.deadline,
         "members": sum(member.active for member in folder.roster),
         "clients": [
-            one.model_dump(mode="json") | {"here": one.here and running, "standing": folder.standing(member)}
-            for one, member in zip(clients, folder.roster, strict=True)
+            client.model_dump(mode="json") | {"here": client.here and running, "standing": folder.standing(member)}
+            for client, member in zip(clients, folder.roster, strict=True)
         ],
         **_accuracy(folder),
-        "problems": [{name: str(event[name]) for name in ("time", "event", "text")} for event in wrong[-SHOWN:]],
+        "problems": [{name: str(event[name]) for name in ("time", "event", "text")} for event in warnings[-SHOWN:]],
     }
 
 
 def view_client(folder: ClientFolder) -> dict[str, Any]:
     """Summarise the status of a client, as known on its owner's machine."""
-    own = folder.settings
+    settings = folder.settings
     events = read_events(folder.log_folder / "client.jsonl", EVENTS)
     return {
-        "name": own.name,
+        "name": settings.name,
         "folder": str(folder.path),
         "joined": folder.joined,
         "running": is_locked(folder.lock),
         "process": lock_owner(folder.lock),
-        "data": own.data,
-        "model": own.model,
-        "allowed": own.allowed,
+        "data": settings.data,
+        "model": settings.model,
+        "allowed": settings.allowed,
         "offered": folder.offer_file.is_file(),
         "history": _own_history(folder) if folder.joined else [],
-        "events": [{name: one[name] for name in ("time", "level", "event", "text")} for one in events[-SHOWN:]],
+        "events": [{name: event[name] for name in ("time", "level", "event", "text")} for event in events[-SHOWN:]],
     }
 
 
@@ -336,9 +338,9 @@ def _own_history(folder: ClientFolder) -> list[dict[str, Any]]:
         return {rule: values["accuracy"] for rule, values in part["rules"].items()}
 
     def row(round: int) -> dict[str, Any]:
-        line, other = together.get(round, {}), alone.get(round, {})
-        about = {"round": round, "rule": line.get("rule"), "loss": line.get("metrics", {}).get("loss")}
-        return about | {"accuracy": accuracies(line), "alone": accuracies(other).get("logits")}
+        line, alone_line = together.get(round, {}), alone.get(round, {})
+        values = {"round": round, "rule": line.get("rule"), "loss": line.get("metrics", {}).get("loss")}
+        return values | {"accuracy": accuracies(line), "alone": accuracies(alone_line).get("logits")}
 
     return [row(round) for round in sorted({*together, *alone})]
 
@@ -352,7 +354,7 @@ def _accuracy(folder: FederationFolder) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         return {"rule": None, "history": [], "record": str(error)}
     rule = run.info.headline
-    found = [(one.round, one.rules.get(rule), one.validation.get(rule)) for one in run.rounds]
+    evaluations = [(record.round, record.rules.get(rule), record.validation.get(rule)) for record in run.rounds]
     names = ("round", "test", "pooled", "validation")
-    rows = [(round, test and test.mean, test and test.pooled, held and held.mean) for round, test, held in found]
+    rows = [(round, test and test.mean, test and test.pooled, own and own.mean) for round, test, own in evaluations]
     return {"rule": rule, "history": [dict(zip(names, row, strict=True)) for row in rows if row[1:] != (None,) * 3]}

@@ -68,13 +68,13 @@ def render(view: Callable[[], dict[str, Any]], standing: Callable[[dict[str, Any
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     jinja.filters["per_cent"] = lambda value: "–" if value is None else f"{100 * value:.2f}"
-    about: dict[str, Any] = {"every": EVERY, "last": LAST, "style": STYLE, "now": now(), "problem": ""}
+    values: dict[str, Any] = {"every": EVERY, "last": LAST, "style": STYLE, "now": now(), "problem": ""}
     try:
         seen = view()
-        about |= {"seen": seen, "standing": standing(seen)}
+        values |= {"seen": seen, "standing": standing(seen)}
     except (ValueError, OSError) as error:
-        about |= {"seen": None, "problem": str(error)}
-    return 200 if about["seen"] else 503, jinja.get_template("status.html.j2").render(about).encode()
+        values |= {"seen": None, "problem": str(error)}
+    return 200 if values["seen"] else 503, jinja.get_template("status.html.j2").render(values).encode()
 
 
 @contextmanager
@@ -84,7 +84,8 @@ def serve_page(page: Callable[[], tuple[int, bytes]], host: str, port: int, pass
         raise ValueError(
             f"The page needs a password at {host}, which others can reach: --password-file FILE, or {VARIABLE}."
         )
-    wanted, room = f"Basic {base64.b64encode(f'protonorm:{password}'.encode()).decode()}", threading.Semaphore(AT_ONCE)
+    expected = f"Basic {base64.b64encode(f'protonorm:{password}'.encode()).decode()}"
+    slots = threading.Semaphore(AT_ONCE)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = SILENCE
@@ -92,15 +93,15 @@ def serve_page(page: Callable[[], tuple[int, bytes]], host: str, port: int, pass
 
         def do_GET(self) -> None:
             """Answer with the page."""
-            with room:
+            with slots:
                 self._answer()
 
         do_HEAD = do_GET  # noqa: N815
 
         def _answer(self) -> None:
-            given = self.headers.get("Authorization", "").encode(errors="replace")
-            if password and not hmac.compare_digest(hashed(given), hashed(wanted.encode())):
-                if given:
+            authorization = self.headers.get("Authorization", "").encode(errors="replace")
+            if password and not hmac.compare_digest(hashed(authorization), hashed(expected.encode())):
+                if authorization:
                     time.sleep(PENALTY)
                 self._send(401, b"A password is needed; the name is protonorm.\n", {"WWW-Authenticate": "Basic"})
             elif not password and not is_local(self.headers.get("Host", "")):

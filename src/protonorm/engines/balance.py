@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-WORTHWHILE = 0.95  # maximum relative duration of a new assignment: a moved client reads its state from disk
+MAX_RELATIVE_DURATION = 0.95  # maximum relative duration of a new assignment: a moved client reads its state from disk
 
 
 class Costs:
@@ -46,7 +46,7 @@ def reassign(clients: Sequence[list[int]], costs: Mapping[int, float]) -> list[l
     """Return a new assignment if it is sufficiently faster under the given costs, else the current one."""
     proposal = assign(costs, [[]] * len(clients))
     after, before = (max(sum(costs[id] for id in part) for part in parts) for parts in (proposal, clients))
-    return proposal if after < WORTHWHILE * before else list(clients)
+    return proposal if after < MAX_RELATIVE_DURATION * before else list(clients)
 
 
 class Placement:

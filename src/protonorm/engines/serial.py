@@ -5,8 +5,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from protonorm.core.protocols import Population, Site
-from protonorm.core.task import Counts, Lost, Messages, Order, Reply, Task, message_for
+from protonorm.core.task import Counts, Lost, Messages, Order, Population, Reply, Site, Task, message_for
 from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors

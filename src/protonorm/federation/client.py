@@ -8,10 +8,9 @@ from torch import Tensor
 
 from protonorm.core.algorithm import Algorithm, checked_scores, checked_state, checked_step
 from protonorm.core.node import Client
-from protonorm.core.protocols import Site
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
-from protonorm.core.task import Counts, Order, Reply, Task
+from protonorm.core.task import Counts, Order, Reply, Site, Task
 from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
 from protonorm.geometry.prototypes import vectors_by_class
 from protonorm.metrics import metrics

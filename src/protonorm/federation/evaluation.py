@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from protonorm.core.task import Counts
 from protonorm.core.text import digits
-from protonorm.core.types import LARGEST
+from protonorm.core.types import MAX_INT
 from protonorm.geometry.prototypes import margins, spread
 from protonorm.geometry.temperature import SHARPEST, SMALLEST
 from protonorm.metrics import metrics
@@ -72,8 +72,8 @@ class Tally:
             if value is None or value.dtype != dtype or value.shape != shape or not bool((value >= 0).all()):
                 unit = "whole numbers" if dtype is torch.int64 else "numbers"
                 raise ValueError(f"Its counts have no {self.part}.{name} of {shape} {unit}.")
-        if bool((tensors["support"] > LARGEST).any()):
-            raise ValueError(f"Its counts have more than {LARGEST} samples of a class.")
+        if bool((tensors["support"] > MAX_INT).any()):
+            raise ValueError(f"Its counts have more than {MAX_INT} samples of a class.")
         if tensors["unseen"] > tensors["support"].sum():
             raise ValueError("Its counts have more samples of classes without a prototype than samples.")
         for rule in sorted({rule for name in expected if (rule := name.partition(".")[2])}):
@@ -88,8 +88,8 @@ class Tally:
                 raise ValueError(f"Its counts have no {self.part}.{name} that is a whole number.")
             if value > tensors["support"]:
                 raise ValueError(f"Its counts have more right answers than samples in {name}.")
-            if value > LARGEST:
-                raise ValueError(f"Its counts have more than {LARGEST} samples.")
+            if value > MAX_INT:
+                raise ValueError(f"Its counts have more than {MAX_INT} samples.")
 
     def accuracies(self) -> dict[str, Accuracy | None]:
         """Return the accuracy of each rule; None for rules without scores yet, empty if no client was evaluated."""

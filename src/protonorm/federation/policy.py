@@ -40,7 +40,7 @@ class Policy:
         return max(1, math.ceil(self.quorum * cohort - 1e-9))
 
     @property
-    def everybody(self) -> Sequence[int]:
+    def participants(self) -> Sequence[int]:
         """Ids of the clients that take part."""
         return range(self.clients) if self.members is None else self.members
 
@@ -48,7 +48,7 @@ class Policy:
         """Return a client's name for messages."""
         return f"client {self.client_names[id] if self.client_names else id}"
 
-    def asked(self, round: int, rounds: int) -> Literal["all", "cohort", "nobody"]:
+    def evaluation_scope(self, round: int, rounds: int) -> Literal["all", "cohort", "nobody"]:
         """Return which clients are evaluated after a round."""
         every, last = self.evaluate_all_every, round == rounds
         last |= round == self.last_round and self.cohort_size == self.clients

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from protonorm.core.model import SplitModel, Trunk
 from protonorm.core.node import Client
-from protonorm.core.protocols import PopulationFacts
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples, view
-from protonorm.core.task import Task
+from protonorm.core.task import PopulationFacts, Task
 from protonorm.core.training import Training, own
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Parts, count_classes
@@ -154,7 +153,7 @@ class SimulatedSite:
         position = self.id - population.first
         part = population.parts[position]
         validating = None if population.parts.validating is None else int(population.parts.validating[position])
-        indices = (*hold_out(part.train, training.validation, validating), part.test)
+        indices = (*split_validation(part.train, training.validation, validating), part.test)
         train, validation, test = (population.samples(index, self.id) for index in indices)
         return Client(
             self.id,
@@ -175,7 +174,7 @@ class SimulatedSite:
         )
 
 
-def hold_out(
+def split_validation(
     train: NDArray[np.int64], share: float, validating: int | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Split a client's training part (n,), in random order: the last samples validate, a share of them or so many."""

@@ -7,9 +7,8 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from protonorm.core.algorithm import checked_step
-from protonorm.core.protocols import DeferredEngine, Engine
 from protonorm.core.randomness import SERVER, seeded
-from protonorm.core.task import ByClient, Counts, Lost, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Order, Reply, Task
 from protonorm.core.text import digits
 from protonorm.errors import TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
@@ -132,7 +131,7 @@ def _evaluate_and_train(
 ) -> tuple[list[Reply | Lost], list[Tally]]:
     """Evaluate the last round, if due, and train the next in the same request."""
     assert isinstance(engine, DeferredEngine)
-    parts = policy.parts if policy.asked(point.round, task.rounds) != "nobody" else ()
+    parts = policy.parts if policy.evaluation_scope(point.round, task.rounds) != "nobody" else ()
     tallies, answers = _tallies(task, policy), []
     for answer in engine.evaluate_and_train(orders, point.message, parts, policy.deadline):
         answers.append(answer)
@@ -153,8 +152,8 @@ def _add_evaluation(
 
 def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:
     """Evaluate the clients that are due, in blocks to bound memory; return a tally for each part of the samples."""
-    tallies, scope = _tallies(task, policy), policy.asked(point.round, task.rounds)
-    due: Sequence[int] = policy.everybody if scope == "all" and policy.parts else ()
+    tallies, scope = _tallies(task, policy), policy.evaluation_scope(point.round, task.rounds)
+    due: Sequence[int] = policy.participants if scope == "all" and policy.parts else ()
     if scope == "cohort":
         due = [id for id, last in enumerate(point.trained) if last == point.round]
     lost: dict[int, str] = {}
@@ -228,9 +227,9 @@ def evaluated_part(
         arrays |= tally.arrays()
     accuracies = {tally.part: tally.accuracies() for tally in tallies}
     counted = {tally.clients for tally in tallies}
-    some = "cohort" if policy.asked(point.round, task.rounds) == "cohort" else "some"  # others had no reply
+    some = "cohort" if policy.evaluation_scope(point.round, task.rounds) == "cohort" else "some"  # others had no reply
     record = {
-        "evaluated": "nobody" if counted <= {0} else "all" if counted == {len(policy.everybody)} else some,
+        "evaluated": "nobody" if counted <= {0} else "all" if counted == {len(policy.participants)} else some,
         "rules": accuracies.get("test", {}),
         "validation": accuracies.get("validation", {}),
         "unseen": next((tally.unseen() for tally in tallies if tally.part == "test"), None),

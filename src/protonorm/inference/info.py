@@ -165,7 +165,7 @@ def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Rec
     order = dict.fromkeys([info.headline, *info.rules])
     accuracies = {rule: accuracy for rule in order if rule in rules and (accuracy := validation.get(rule))}
     if not accuracies:
-        return usual_rule(info.headline, rules)
+        return default_rule(info.headline, rules)
     rule = max(accuracies, key=lambda rule: accuracies[rule].mean)  # the first wins ties
     probability = rule if rule in PROBABLE else "logits"
     mean, error = (
@@ -175,14 +175,14 @@ def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Rec
     return Recommendation(rule=rule, by="validation", validation=mean, probability=probability, calibration=error)
 
 
-def usual_rule(headline: str, rules: Collection[str]) -> Recommendation:
+def default_rule(headline: str, rules: Collection[str]) -> Recommendation:
     """Recommend the method's default rule, without validation; the first available one if a client lacks it."""
     default = "logits" if headline == "received" else headline
     rule = default if default in rules else next(iter(rules), default)
     return Recommendation(rule=rule, by="headline", probability=rule if rule in PROBABLE else "logits")
 
 
-def sharpness_of(run: Run, id: int, round: int) -> dict[str, float] | None:
+def inverse_temperatures_of(run: Run, id: int, round: int) -> dict[str, float] | None:
     """Return 1/T of a client's rules in `joint`, {} if all are 1; None for a client that was not evaluated."""
     arrays, start = run.arrays(run.rounds[round - 1]), f"validation.{SHARPNESS}.clients."
     selected = arrays["ids"] == id if "ids" in arrays else np.arange(run.info.experiment.clients) == id
@@ -195,7 +195,7 @@ def sharpness_of(run: Run, id: int, round: int) -> dict[str, float] | None:
 def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
     """Return the description of a run's client as plain data."""
     info, settings = run.info, run.info.experiment.plain()
-    precision, temperatures = settings.get("precision", "float32"), sharpness_of(run, id, round)
+    precision, temperatures = settings.get("precision", "float32"), inverse_temperatures_of(run, id, round)
     assert info.input is not None
     fields = {
         "format": FORMAT,

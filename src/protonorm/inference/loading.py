@@ -17,7 +17,7 @@ from protonorm.core.own_code import fingerprint
 from protonorm.core.training import Training
 from protonorm.core.types import shown
 from protonorm.files import checksum, damaged, format_of, unsealed
-from protonorm.inference.info import FORMAT, INFO, WEIGHTS, ClientInfo, Facts, client_info, recommend, usual_rule
+from protonorm.inference.info import FORMAT, INFO, WEIGHTS, ClientInfo, Facts, client_info, default_rule, recommend
 from protonorm.inference.module import probe
 from protonorm.inference.trained import STAMP, TrainedClient
 from protonorm.models.choose import Network, Recipe
@@ -58,9 +58,9 @@ def assemble(
         if own.network is not None:
             raise ValueError(f"{error} The client was trained with {info.network_name}.") from error
         raise damaged(source, str(error).rstrip(".")) from error
-    _tell_of_other_code(info, own)
+    _warn_of_changed_code(info, own)
     first, second = (item if isinstance(item, str) else None for item in (own.network, own.auxiliary))
-    return _with_its_rules(TrainedClient(info, method, client, state, message, origin, (first, second)))
+    return _with_available_rule(TrainedClient(info, method, client, state, message, origin, (first, second)))
 
 
 def _algorithm(info: ClientInfo, source: Path, method: Method | None) -> Algorithm:
@@ -82,7 +82,7 @@ def _algorithm(info: ClientInfo, source: Path, method: Method | None) -> Algorit
         raise damaged(source, str(error)) from error
 
 
-def _tell_of_other_code(info: ClientInfo, own: OwnCode) -> None:
+def _warn_of_changed_code(info: ClientInfo, own: OwnCode) -> None:
     """Warn if the source of a user's network or method has changed since the client trained."""
     method = own.algorithm if own.algorithm is None or isinstance(own.algorithm, type) else type(own.algorithm)
     of_method = {"name": info.algorithm.name, "source": info.algorithm.settings.get("source")}
@@ -102,7 +102,7 @@ def _tell_of_other_code(info: ClientInfo, own: OwnCode) -> None:
             )
 
 
-def _with_its_rules(client: TrainedClient) -> TrainedClient:
+def _with_available_rule(client: TrainedClient) -> TrainedClient:
     """Recommend a rule that the client has; without its second network it lacks some of the method's rules."""
     info = client.info
     if client.client.auxiliary is not None or not client.algorithm.auxiliary:
@@ -114,7 +114,7 @@ def _with_its_rules(client: TrainedClient) -> TrainedClient:
     if info.recommended.rule in rules:
         return client
     run = client.source
-    advice = recommend(run, info.round, rules) if isinstance(run, Run) else usual_rule(info.headline, rules)
+    advice = recommend(run, info.round, rules) if isinstance(run, Run) else default_rule(info.headline, rules)
     return replace(client, info=info.model_copy(update={"recommended": advice}))
 
 

@@ -85,7 +85,7 @@ def family_of(choice: Choice) -> Choice:
     return next((name for name, family in FAMILIES.items() if family.models == choice), choice)
 
 
-def usual_width(choice: Choice) -> int:
+def default_width(choice: Choice) -> int:
     """Return the default d of a choice: that of the family, or of a list of networks."""
     return FAMILIES[choice].feature_dim if isinstance(choice, str) else WIDTH
 

@@ -17,9 +17,9 @@ from torch.nn.grad import conv2d_input
 from protonorm.core import SplitModel
 
 Pair = tuple[int, int]
-MOST_PAIRS = 256  # pairs (output point, input point) up to which enumerating all pairs is fast
-MOST_POINTS = 16  # of an output map, up to which the standard weight gradient of dense convolutions is slow
-FEWEST_CHANNELS = 32  # of an input, from which copying all windows is cheap relative to the product
+MAX_PAIRS = 256  # pairs (output point, input point) up to which enumerating all pairs is fast
+MAX_POINTS = 16  # of an output map, up to which the standard weight gradient of dense convolutions is slow
+MIN_CHANNELS = 32  # of an input, from which copying all windows is cheap relative to the product
 
 
 class Window(NamedTuple):
@@ -114,7 +114,7 @@ class DenseConv2d(SmallMapConv2d):
 
     def _is_slow(self, window: Window, size: Pair) -> bool:
         height, width = window.out(size)
-        return height * width <= MOST_POINTS and self.in_channels >= FEWEST_CHANNELS
+        return height * width <= MAX_POINTS and self.in_channels >= MIN_CHANNELS
 
 
 class DepthwiseConv2d(SmallMapConv2d):
@@ -125,7 +125,7 @@ class DepthwiseConv2d(SmallMapConv2d):
 
     def _is_slow(self, window: Window, size: Pair) -> bool:
         smaller = size[0] < window.kernel[0] and size[1] < window.kernel[1]
-        return smaller and window.pairs(size) <= MOST_PAIRS
+        return smaller and window.pairs(size) <= MAX_PAIRS
 
 
 class Convolution(torch.autograd.Function):

@@ -47,9 +47,9 @@ DASHES = (  # points drawn and skipped, alternating; empty for a solid line
 )  # fmt: skip
 
 
-def label_text(name: str, most: int = LONGEST) -> str:
+def label_text(name: str, limit: int = LONGEST) -> str:
     """Return a name as a figure label: one line, truncated, and never parsed as a formula or a hidden label."""
-    text = shortened(name, most).replace("$", r"\$")  # matplotlib reads text between two dollars as a formula
+    text = shortened(name, limit).replace("$", r"\$")  # matplotlib reads text between two dollars as a formula
     return f" {text}" if text.startswith("_") else text  # matplotlib hides labels that begin with an underscore
 
 

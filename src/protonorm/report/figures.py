@@ -40,9 +40,9 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
     Rings mark the reported round of each seed, chosen by validation where available. The legend gives the number of
     seeds and the meaning of the bands.
     """
-    ended = {name: [run for run in found if run.finished] for name, found in runs.items()}
+    ended = {name: [run for run in seeds if run.finished] for name, seeds in runs.items()}
     drawn = {name: done for name, done in ended.items() if any(run.rounds for run in done)}
-    names, styles = display_names(list(runs)), slots({name: found[0] for name, found in runs.items()})
+    names, styles = display_names(list(runs)), slots({name: seeds[0] for name, seeds in runs.items()})
     rings: list[tuple[float, float]] = []
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(5.2, 3.7 + 0.1 * len(drawn)), layout="constrained")
@@ -68,8 +68,8 @@ def accuracy_curves(runs: Mapping[str, Sequence[Run]]) -> Figure:
         if any(len(done) > 1 for done in drawn.values()):
             handles.append(Patch(color="0.3", alpha=0.2, linewidth=0, label=BAND))
         if handles:
-            place: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
-            axes.legend(handles=handles, frameon=False, fontsize=8, **place)
+            placement: Any = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "ncols": 2}
+            axes.legend(handles=handles, frameon=False, fontsize=8, **placement)
         return figure
 
 

@@ -48,9 +48,9 @@ INNER = {CLIENTS: r"\d+\.\d+\.safetensors", PROTOTYPES: r"\d+\.safetensors"}  # 
 MEMBER = re.compile("|".join([*map(re.escape, RECORD_FILES), *(f"{part}/{name}" for part, name in INNER.items())]))
 
 SNAPSHOTS = 50  # maximum number of rounds whose prototypes are kept
-LARGEST = {".json": 2**24, ".jsonl": 2**29}  # maximum bytes of an unpacked file: 16 MiB, 512 MiB
-LARGEST_ARRAYS = 2**31  # 2 GiB
-LARGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
+MAX_SIZES = {".json": 2**24, ".jsonl": 2**29}  # maximum bytes of an unpacked file: 16 MiB, 512 MiB
+MAX_ARRAYS = 2**31  # 2 GiB
+MAX_HEADER = 100_000_000  # bytes, as in safetensors itself
 WINDOW = 2**26  # maximum LZMA dictionary size in bytes
 BROKEN = (  # raised on damaged zip files
     BadZipFile, lzma.LZMAError, zlib.error, struct.error, ValueError, OSError, EOFError, OverflowError, RuntimeError,
@@ -98,7 +98,7 @@ class Study:
 
     def _unpack(self, key: str, name: str) -> bytes:
         member = self.runs[key][name]
-        limit = LARGEST.get(Path(name).suffix, LARGEST_ARRAYS)
+        limit = MAX_SIZES.get(Path(name).suffix, MAX_ARRAYS)
         if member.file_size > limit:
             raise ValueError(f"{self.path}: {key}/{name} must have at most {limit / 2**20:g} MiB when it is unpacked.")
         try:
@@ -216,7 +216,7 @@ def committed(folder: Path) -> int:
         return archived_rounds(folder)
     try:
         with path.open("rb") if path.exists() else BytesIO(read_file(path) or b"") as file:
-            size = min(int.from_bytes(file.read(HEADER), "little"), LARGEST_HEADER)
+            size = min(int.from_bytes(file.read(HEADER), "little"), MAX_HEADER)
             stamped = json.loads(file.read(size))["__metadata__"]["stamp"].rpartition(" ")[0]
         key, owner, rounds, _ = stamped.rsplit(" ", 3)
         sealed_stamp = stamp(key, owner, int(rounds))

@@ -82,8 +82,8 @@ def read_grid(words: Sequence[str]) -> Grid:
             point = _point(method, dict(zip(own, values, strict=True)), swept, seeds)
             runs = tuple((run.key, run.rounds) for run in point.experiments.values())  # keys may not include rounds
             points.setdefault(runs, point)  # duplicates are run once
-    made = list(points.values())
-    return Grid(made, swept, list(made[0].experiments), remarks)
+    unique = list(points.values())
+    return Grid(unique, swept, list(unique[0].experiments), remarks)
 
 
 def read_entries(words: Sequence[str]) -> tuple[list[str], Entries]:
@@ -94,10 +94,10 @@ def read_entries(words: Sequence[str]) -> tuple[list[str], Entries]:
         if is_method(word):
             entries.setdefault("methods", []).append(word)
         else:
-            given = {name.strip(): [parse_value(name, part) for part in split_values(text)]} if equals else {}
+            entry = {name.strip(): [parse_value(name, part) for part in split_values(text)]} if equals else {}
             if name.strip() == "seeds":
-                given = {"seeds": read_seeds(parse_value(name, text))}
-            for key, values in (given or _flat(read_yaml(Path(word)))).items():
+                entry = {"seeds": read_seeds(parse_value(name, text))}
+            for key, values in (entry or _flat(read_yaml(Path(word)))).items():
                 entries.pop(key, None)  # a later entry replaces value and position
                 entries[key] = values
     for name, values in entries.items():
@@ -122,10 +122,10 @@ def _flat(content: Mapping[str, Any]) -> Entries:
     return {name: values if isinstance(values, list) else [values] for name, values in pairs}
 
 
-def settings_of(method: str, given: Mapping[str, Any], seed: Any) -> Settings:
+def settings_of(method: str, chosen: Mapping[str, Any], seed: Any) -> Settings:
     """Build the settings of a run."""
     settings: Settings = {"algorithm": read_method(method), "seed": seed}
-    for name, value in given.items():
+    for name, value in chosen.items():
         assign(settings, real_name(method, name), value)
     return settings
 
@@ -153,50 +153,53 @@ def commands(points: Sequence[Point]) -> list[str]:
     """Return shell commands that run the points; methods with equal other settings share one `compare` command."""
     groups: dict[str, list[tuple[Point, str, dict[str, str], Settings]]] = {}
     for point in points:
-        name, fields, others = _parts(point)
-        groups.setdefault(str((point.problem, others)), []).append((point, name, fields, others))
-    found = []
+        name, fields, other_settings = _parts(point)
+        groups.setdefault(str((point.problem, other_settings)), []).append((point, name, fields, other_settings))
+    lines = []
     for group in groups.values():
-        (first, _, _, others), *_ = group
-        seeds, words = list(first.experiments), [f"{name}={setting_text(value)}" for name, value in others.items()]
+        (first, _, _, other_settings), *_ = group
+        seeds, words = (
+            list(first.experiments),
+            [f"{name}={setting_text(value)}" for name, value in other_settings.items()],
+        )
         comma = any("," in value for _, _, fields, _ in group for value in fields.values())  # it would split fields
-        if (len(group) == 1 and len(seeds) == 1) or comma or "auxiliary" in others:
+        if (len(group) == 1 and len(seeds) == 1) or comma or "auxiliary" in other_settings:
             for _, name, fields, _ in group:
                 own = [f"algorithm={name}", *(f"algorithm.{field}={value}" for field, value in fields.items())]
-                found += [shell_text("run", [*own, *words, f"seed={seed}"]) for seed in seeds]
+                lines += [shell_text("run", [*own, *words, f"seed={seed}"]) for seed in seeds]
         else:
             methods = [
                 f"{name}:{','.join(f'{field}={value}' for field, value in fields.items())}" if fields else name
                 for _, name, fields, _ in group
             ]
-            found.append(shell_text("compare", [*methods, *words, seeds_word(seeds)]))
-    return found
+            lines.append(shell_text("compare", [*methods, *words, seeds_word(seeds)]))
+    return lines
 
 
 def _parts(point: Point) -> tuple[str, dict[str, str], Settings]:
     """Split a point into the method's name, the method's settings as text, and all other settings."""
-    name, _, given = point.method.partition(":")
+    name, _, text = point.method.partition(":")
     if name.endswith(".py"):
-        own, _, given = given.partition(":")
+        own, _, text = text.partition(":")
         name = f"{name}:{own}"
-    fields, others = dict(field.split("=", 1) for field in split_values(given) if field), Settings()
+    fields, other_settings = dict(field.split("=", 1) for field in split_values(text) if field), Settings()
     for key, value in (point.fixed | point.chosen).items():
         owner, _, field = real_name(point.method, key).partition(".")
         if owner == "algorithm" and field:
             fields[field] = setting_text(value)
         else:
-            others[key] = value
-    return name, fields, others
+            other_settings[key] = value
+    return name, fields, other_settings
 
 
-def _point(method: str, given: Settings, swept: Sequence[str], seeds: Sequence[Any]) -> Point:
-    made = [settings_of(method, given, seed) for seed in seeds]
-    experiments = [refuse_blind(Experiment.of(settings)) for settings in made]
+def _point(method: str, chosen: Settings, swept: Sequence[str], seeds: Sequence[Any]) -> Point:
+    per_seed = [settings_of(method, chosen, seed) for seed in seeds]
+    experiments = [refuse_blind(Experiment.of(settings)) for settings in per_seed]
     return Point(
         method,
-        chosen={name: value for name, value in given.items() if name in swept},
-        fixed={name: value for name, value in given.items() if name not in swept},
-        settings={run.seed: settings for run, settings in zip(experiments, made, strict=True)},
+        chosen={name: value for name, value in chosen.items() if name in swept},
+        fixed={name: value for name, value in chosen.items() if name not in swept},
+        settings={run.seed: settings for run, settings in zip(experiments, per_seed, strict=True)},
         experiments={run.seed: run for run in experiments},
     )
 
@@ -204,14 +207,14 @@ def _point(method: str, given: Settings, swept: Sequence[str], seeds: Sequence[A
 def _own_names(method: str, entries: Entries, methods: Sequence[str]) -> list[str]:
     """List the settings that apply to a method: all except those that only other methods have."""
     fields = known_fields(type(build("algorithm", read_method(method))))  # each with its nested settings
-    named = {name.partition(":")[0] for name in methods} - set(NESTED)
+    bare_names = {name.partition(":")[0] for name in methods} - set(NESTED)
 
     def is_own(name: str) -> bool:
         owner, dot, field = name.partition(".")
         first, _, inner = field.partition(".")
         if owner == "algorithm":
             return first in fields and (not inner or inner in fields[first])
-        return not dot or owner not in named or owner == method.partition(":")[0]
+        return not dot or owner not in bare_names or owner == method.partition(":")[0]
 
     return [name for name in entries if is_own(name)]
 

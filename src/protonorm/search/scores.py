@@ -62,14 +62,14 @@ class Score:
     def test(self) -> Cell | None:
         """Mean pooled test accuracy over seeds, in the rounds chosen by validation."""
         runs = [standing.run for standing in self.standings.values() if standing.run]
-        accuracies = [one.chosen.record.rules.get(one.info.headline) for one in runs if one.chosen]
+        accuracies = [run.chosen.record.rules.get(run.info.headline) for run in runs if run.chosen]
         return _mean([accuracy.pooled for accuracy in accuracies if accuracy])
 
     @property
     def rounds(self) -> list[int]:
         """Chosen round of each finished seed."""
         runs = [self.standings[seed].run for seed in self.values]
-        return [one.chosen.record.round for one in runs if one and one.chosen]
+        return [run.chosen.record.round for run in runs if run and run.chosen]
 
     @property
     def note(self) -> str:
@@ -134,9 +134,9 @@ def estimate(sweep: Sweep, jobs: Sequence[Job], count: int, processes: int) -> E
     unknown = [method for method in left if method not in recorded]
     takes = {method: median(seconds) / count for method, seconds in recorded.items()}
     takes |= {method: timed_round(points[method]) / processes for method in steps(unknown, "one round of each method")}
-    ways = ["rounds of this sweep that are on record"] if len(unknown) < len(left) else []
-    ways += [f"one round each of {', '.join(unknown)}, timed now"] if unknown else []
-    return Estimate(sum(rounds * takes[method] for method, rounds in left.items()), " and ".join(ways))
+    sources = ["rounds of this sweep that are on record"] if len(unknown) < len(left) else []
+    sources += [f"one round each of {', '.join(unknown)}, timed now"] if unknown else []
+    return Estimate(sum(rounds * takes[method] for method, rounds in left.items()), " and ".join(sources))
 
 
 def timed_round(point: Point) -> float:
@@ -169,21 +169,21 @@ def sweep_map(scores: Sequence[Score], swept: Sequence[str]) -> "Figure":
     panels: dict[str, list[Score]] = {}
     for score in scores:
         chosen = score.point.chosen
-        others = [f"{name.split('.')[-1]}={chosen[name]}" for name in swept[2:] if name in chosen]
-        panels.setdefault(", ".join([score.point.method, *others]), []).append(score)
+        further = [f"{name.split('.')[-1]}={chosen[name]}" for name in swept[2:] if name in chosen]
+        panels.setdefault(", ".join([score.point.method, *further]), []).append(score)
     shown = dict(list(panels.items())[:PANELS])
-    known = [value for panel in shown.values() for score in panel if not math.isnan(value := _per_cent(score))]
-    limits = (min(known), max(known)) if known else (0.0, 100.0)
+    finite = [value for panel in shown.values() for score in panel if not math.isnan(value := _per_cent(score))]
+    limits = (min(finite), max(finite)) if finite else (0.0, 100.0)
     columns = min(COLUMNS, len(shown))
     rows = math.ceil(len(shown) / columns)
     with matplotlib.rc_context(STYLE | {"axes.grid": False}):
         figure = Figure(figsize=(1.2 + 3.0 * columns, 0.6 + 2.4 * rows), layout="constrained")
-        places = figure.subplots(rows, columns, squeeze=False).ravel()
-        drawn = zip(places, shown.items(), strict=False)
+        all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        drawn = zip(all_axes, shown.items(), strict=False)
         images = [_draw(axes, title, panel, swept[:2], limits) for axes, (title, panel) in drawn]
-        for axes in places[len(shown) :]:
+        for axes in all_axes[len(shown) :]:
             axes.set_axis_off()
-        figure.colorbar(images[0], ax=list(places), label="validation accuracy, clients' mean (%)")
+        figure.colorbar(images[0], ax=list(all_axes), label="validation accuracy, clients' mean (%)")
         if len(panels) > len(shown):
             figure.suptitle(f"the first {PANELS} of {len(panels)} panels")
         return figure

@@ -75,14 +75,16 @@ class Space:
 
     def experiment(self, values: Mapping[str, Any], seed: int | None = None, *, tested: bool) -> Experiment:
         """Build an experiment with the given values; during a search, `tested` is False."""
-        given = self.fixed | dict(values) | ({} if tested else {"tested": False})
-        return refuse_blind(Experiment.of(settings_of(self.method, given, self.seed if seed is None else seed)))
+        settings = self.fixed | dict(values) | ({} if tested else {"tested": False})
+        return refuse_blind(Experiment.of(settings_of(self.method, settings, self.seed if seed is None else seed)))
 
     @property
     def name(self) -> str:
         """Name of the search: readable words, and a hash of all that determines it except the number of trials."""
         base = self.experiment(self.first, tested=False)
-        plain = {name: [type(one).__name__, *vars(one).values()] for name, one in self.dimensions.items()}
+        plain = {
+            name: [type(dimension).__name__, *vars(dimension).values()] for name, dimension in self.dimensions.items()
+        }
         decisive = json.dumps([base.key, base.rounds, plain], default=str)
         words = base.key.rsplit("-", 2)[0]
         return f"{words}-{hashlib.sha256(decisive.encode()).hexdigest()[:10]}"
@@ -91,18 +93,20 @@ class Space:
 def read_space(words: Sequence[str]) -> Space:
     """Parse a method, settings, ranges such as gamma=10..1000:log, and choices such as optimiser=sgd|adam."""
     methods = [word for word in words if is_method(word)]
-    given: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for word in (word for word in words if word not in methods):  # values stay text: ranges are not YAML
         name, equals, text = word.partition("=")
-        given |= {name.strip(): text} if equals else {str(key): value for key, value in read_yaml(Path(word)).items()}
-    for value in (given.pop(key) for key in METHODS if isinstance(given.get(key), str | list)):
+        settings |= (
+            {name.strip(): text} if equals else {str(key): value for key, value in read_yaml(Path(word)).items()}
+        )
+    for value in (settings.pop(key) for key in METHODS if isinstance(settings.get(key), str | list)):
         methods += [value] if isinstance(value, str) else map(str, value)
     if len(methods) != 1:
-        found = "none is given" if not methods else f"{' and '.join(methods)} are given"
-        raise ValueError(f"A search is for one method, and {found}; `protonorm sweep` runs several.")
+        problem = "none is given" if not methods else f"{' and '.join(methods)} are given"
+        raise ValueError(f"A search is for one method, and {problem}; `protonorm sweep` runs several.")
     fixed, dimensions = Settings(), dict[str, Dimension]()
-    for key, value in given.items():
-        name = f"algorithm.{key}" if is_method_setting(key, methods, given) else key
+    for key, value in settings.items():
+        name = f"algorithm.{key}" if is_method_setting(key, methods, settings) else key
         dimension = read_dimension(key, value) if isinstance(value, str) else None
         fixed.pop(name, None)
         dimensions.pop(name, None)

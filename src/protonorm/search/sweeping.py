@@ -91,29 +91,29 @@ class Sweep:
     def jobs(self) -> list[Job]:
         """List the unfinished runs without duplicates."""
         return [
-            Job(key, point.settings[seed], experiment.rounds - (len(here.run.rounds) if here.run else 0))
+            Job(key, point.settings[seed], experiment.rounds - (len(standing.run.rounds) if standing.run else 0))
             for key, (point, seed, experiment) in self._longest().items()
-            if (here := stand(experiment, self.root)).state in ("absent", "begun")  # others would fail again
+            if (standing := stand(experiment, self.root)).state in ("absent", "begun")  # others would fail again
         ]
 
     def run(
         self,
         jobs: Sequence[Job],
-        tell: Tell,
+        notify: Tell,
         *,
         count: int = 1,
         engine: str | None = None,
         workers: int | None = None,
         no_own_code: bool = False,
     ) -> None:
-        """Execute runs, `count` in parallel; a failed run is reported to `tell` and does not stop the others.
+        """Execute runs, `count` in parallel; a failed run is reported to `notify` and does not stop the others.
 
         Leftovers of killed processes are removed from the folders of finished runs.
         """
         for key, standing in self.standings().items():
             if standing.state == "done":
                 tidy(self.root / key)
-        follow = _Follower(jobs, tell, count)
+        follow = _Follower(jobs, notify, count)
         if count > 1:
             for news in Crew(jobs, self.root, count, no_own_code=no_own_code).news():
                 follow(news)
@@ -126,8 +126,8 @@ class Sweep:
     def _longest(self) -> dict[str, tuple[Point, int, Experiment]]:
         """Map each key to its run with the most rounds."""
         longest: dict[str, tuple[Point, int, Experiment]] = {}
-        for one in self.grid.runs():
-            longest[one[2].key] = max(longest.get(one[2].key, one), one, key=lambda other: other[2].rounds)
+        for entry in self.grid.runs():
+            longest[entry[2].key] = max(longest.get(entry[2].key, entry), entry, key=lambda other: other[2].rounds)
         return longest
 
 
@@ -137,15 +137,15 @@ class _Follower:
     Nothing is reported before the first round: the start of workers is no part of the estimated time left.
     """
 
-    def __init__(self, jobs: Sequence[Job], tell: Tell, count: int) -> None:
+    def __init__(self, jobs: Sequence[Job], notify: Tell, count: int) -> None:
         self._left = {job.key: job.rounds for job in jobs}
-        self._total, self._tell = sum(self._left.values()), tell
+        self._total, self._notify = sum(self._left.values()), notify
         self._title = f"{len(jobs)} runs{f', {count} side by side' if count > 1 else ''}, rounds"
 
     def __call__(self, news: News) -> None:
         """Process an event of a run."""
         for text in filter(None, (news.warning, news.problem)):
-            self._tell(f"{news.key}: {text}")
+            self._notify(f"{news.key}: {text}")
         if news.round and self._left[news.key]:
             self._left[news.key] -= 1
         if news.ended:

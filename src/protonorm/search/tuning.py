@@ -23,7 +23,7 @@ from protonorm.files import PRIVATE_FILE, cut, damaged, make_folder, open_privat
 from protonorm.runs.schema import RoundRecord
 from protonorm.search.space import Range, Space
 from protonorm.search.sweeping import stand
-from protonorm.session.comparing import run_or_tell
+from protonorm.session.comparing import run_or_report
 from protonorm.session.running import run, tidy
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Search:
         """Folder of this search, with its journal and the runs of its trials."""
         return self.root / FOLDER / self.space.name
 
-    def run(self, trials: int, budget: int | None = None, tell: Callable[[Trial], None] | None = None) -> list[Trial]:
+    def run(self, trials: int, budget: int | None = None, notify: Callable[[Trial], None] | None = None) -> list[Trial]:
         """Run trials until there are `trials` in total or `budget` rounds are used; return all trials."""
         rounds = self.space.experiment(self.space.first, tested=False).rounds
         with open_study(self.folder, self.space, rounds) as study:
@@ -95,8 +95,8 @@ class Search:
                     return trials_of(study)
                 self._try(study, left, ended)
                 *_, last = trials_of(study)
-                if tell:
-                    tell(last)
+                if notify:
+                    notify(last)
                 if last.state == CUT:
                     return trials_of(study)
 
@@ -105,12 +105,12 @@ class Search:
         return range(self.space.seed + 1, self.space.seed + 1 + count)
 
     def confirm(
-        self, values: Mapping[str, Any], count: int = FRESH, tell: Callable[[str], None] | None = None
+        self, values: Mapping[str, Any], count: int = FRESH, notify: Callable[[str], None] | None = None
     ) -> "list[Run | Unread]":
-        """Run and test the given values with fresh seeds; report diverged and damaged runs to `tell` and continue."""
+        """Run and test the given values with fresh seeds; report diverged and damaged runs to `notify` and continue."""
         start = partial(run, out=self.root, engine=self.engine, workers=self.workers)
         experiments = [self.space.experiment(values, seed, tested=True) for seed in self.fresh_seeds(count)]
-        return [run_or_tell(experiment, self.root, partial(start, experiment), tell) for experiment in experiments]
+        return [run_or_report(experiment, self.root, partial(start, experiment), notify) for experiment in experiments]
 
     def _try(self, study: "optuna.Study", left: int | None, ended: Sequence[Trial]) -> None:
         """Run a trial, or the remaining rounds of an interrupted one.
@@ -230,8 +230,8 @@ def open_study(folder: Path, space: Space, rounds: int) -> "Iterator[optuna.Stud
 
 def _spread(study: "optuna.Study", space: Space) -> None:
     """Enqueue the missing initial trials, spread evenly over the space."""
-    known = len(study.get_trials(deepcopy=False))
-    shares = evenly(max(FIRST, known), len(space.dimensions), space.seed)[known:]
+    count = len(study.get_trials(deepcopy=False))
+    shares = evenly(max(FIRST, count), len(space.dimensions), space.seed)[count:]
     for row in shares.tolist():
         values = {}
         for (name, dimension), share in zip(space.dimensions.items(), row, strict=True):
@@ -252,9 +252,9 @@ def evenly(count: int, width: int, seed: int) -> NDArray[np.float64]:
 def next_trial(study: "optuna.Study", space: Space) -> "optuna.Trial":
     """Return the interrupted trial, or a new one; its values depend only on the previous trials."""
     optuna = import_optuna()
-    state, known = optuna.trial.TrialState, study.get_trials(deepcopy=False)
-    running = [trial for trial in known if trial.state == state.RUNNING]
-    number = running[0].number if running else sum(trial.state != state.WAITING for trial in known)
+    state, trials = optuna.trial.TrialState, study.get_trials(deepcopy=False)
+    running = [trial for trial in trials if trial.state == state.RUNNING]
+    number = running[0].number if running else sum(trial.state != state.WAITING for trial in trials)
     seed = int(np.random.SeedSequence([space.seed, number]).generate_state(1)[0])
     study.sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=FIRST)
     return optuna.Trial(study, running[0]._trial_id) if running else study.ask()

@@ -40,12 +40,12 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     def recipe(item: str | Network, width: int = width) -> Recipe:
         return Recipe(item, data.shape, width, data.num_classes, experiment.lowered, experiment.device)
 
-    wanted = [recipe(item) for item in networks(experiment.models)]
+    unfrozen = [recipe(item) for item in networks(experiment.models)]
     shared = recipe(widest(networks(experiment.models))) if algorithm.needs_shared_network else None
     if algorithm.auxiliary:
         shared = recipe(experiment.auxiliary, algorithm.auxiliary_dim(width))
-    made, features = with_trunks([*wanted, *([shared] if shared else [])], data.inputs)
-    recipes, shared = made[: len(wanted)], made[-1] if shared else None
+    adapted, features = with_trunks([*unfrozen, *([shared] if shared else [])], data.inputs)
+    recipes, shared = adapted[: len(unfrozen)], adapted[-1] if shared else None
     with seeded(0, 0, 0, "template"):
         head = recipes[0]().head
     task = Task(

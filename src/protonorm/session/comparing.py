@@ -115,19 +115,22 @@ class Plan:
         cached = recall(self.root, mark) if (mark := self._mark()) else {}
         with suppress(OSError):  # a data file no longer exists
             if cached and all(file_version(path) == version for path, version in cached["data"].items()):
-                return {method: [Asked(*one) for one in asked] for method, asked in cached["asked"].items()}
+                return {method: [Asked(*request) for request in asked] for method, asked in cached["asked"].items()}
         return {}
 
     @cached_property
     def asked(self) -> dict[str, list[Asked]]:
         """Requested runs of each method."""
         experiments = self.known or self.compared.experiments
-        return {method: [Asked(one.key, one.rounds) for one in some] for method, some in experiments.items()}
+        return {
+            method: [Asked(request.key, request.rounds) for request in requests]
+            for method, requests in experiments.items()
+        }
 
     @property
     def key(self) -> str:
         """Identifier of this comparison (10 characters); needs no finished run."""
-        return digest(*(one.key for some in self.asked.values() for one in some))[:10]
+        return digest(*(request.key for requests in self.asked.values() for request in requests))[:10]
 
     def run(
         self,
@@ -137,9 +140,9 @@ class Plan:
         tracker: str | Tracker | Watch | None = None,
         progress: bool | None = None,
         follow: Follow | None = None,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
     ) -> Comparison:
-        """Run what is missing, and read each record once; `tell` receives messages on diverged and damaged runs."""
+        """Run what is missing, and read each record once; `notify` receives messages on diverged and damaged runs."""
         check_engine(engine, workers)  # before any run: an invalid engine is not a damaged run
         if self.known and not tracker and (finished := self._finished()):
             return Comparison(self, finished)
@@ -155,18 +158,21 @@ class Plan:
                 return start(experiment, watch=watch)
 
         with shared_data():
-            found = {
-                method: [run_or_tell(one, self.root, partial(attempt, one), tell) for one in some]
-                for method, some in self.compared.experiments.items()
+            outcomes = {
+                method: [
+                    run_or_report(experiment, self.root, partial(attempt, experiment), notify)
+                    for experiment in experiments
+                ]
+                for method, experiments in self.compared.experiments.items()
             }
-        if all(isinstance(run, Run) and run.finished for some in found.values() for run in some):
+        if all(isinstance(run, Run) and run.finished for runs in outcomes.values() for run in runs):
             self._remember()
-        return Comparison(self, found)
+        return Comparison(self, outcomes)
 
     def _finished(self) -> dict[str, list[Run | Unread]] | None:
         """Read the cached runs, each once; return None if a run is missing or unfinished."""
         runs: dict[str, list[Run | Unread]] = {method: [] for method in self.known}
-        for method, (key, rounds) in ((method, one) for method, asked in self.known.items() for one in asked):
+        for method, (key, rounds) in ((method, request) for method, asked in self.known.items() for request in asked):
             run = _readable(self.root / key, rounds)
             if run is None or run.info.key != key or not run.finished:
                 return None
@@ -179,46 +185,52 @@ class Plan:
         The key changes with the package's files, the current folder and the data folder.
         """
         with suppress(TypeError, ValueError):
-            given = json.dumps([self.methods, self.settings, self.solo], sort_keys=True)
-            if not FILE.search(given):
-                return digest("words", given, os.getcwd(), os.environ.get("PROTONORM_DATA", ""), code_version())
+            arguments = json.dumps([self.methods, self.settings, self.solo], sort_keys=True)
+            if not FILE.search(arguments):
+                return digest("words", arguments, os.getcwd(), os.environ.get("PROTONORM_DATA", ""), code_version())
         return None
 
     def _remember(self) -> None:
         """Cache the runs of these arguments, if the arguments, the package and data files alone determine them."""
         mark = self._mark()
-        every = [one for experiments in self.compared.experiments.values() for one in experiments]
-        paths = {str(Path(path).absolute()) for one in every if (path := getattr(one.dataset, "path", None))}
-        if mark is None or self.compared.tracker or any(one.device != "cpu" for one in every):
+        all_experiments = [
+            experiment for experiments in self.compared.experiments.values() for experiment in experiments
+        ]
+        paths = {
+            str(Path(path).absolute())
+            for experiment in all_experiments
+            if (path := getattr(experiment.dataset, "path", None))
+        }
+        if mark is None or self.compared.tracker or any(experiment.device != "cpu" for experiment in all_experiments):
             return
         if all(map(os.path.isfile, paths)):  # a folder's modification time does not reveal changes of its content
             note(self.root, mark, {"asked": self.asked, "data": {path: file_version(path) for path in paths}})
 
 
-def run_or_tell(
-    experiment: Experiment, root: Path, attempt: Callable[[], Result], tell: Callable[[str], None] | None
+def run_or_report(
+    experiment: Experiment, root: Path, attempt: Callable[[], Result], notify: Callable[[str], None] | None
 ) -> Run | Unread:
-    """Run an experiment by `attempt`; report a diverged or damaged run to `tell`, or as a warning, without raising."""
-    tell = tell or (lambda sentence: warnings.warn(sentence, stacklevel=5))
-    folder, rule, known = root / experiment.key, experiment.algorithm.headline, None
+    """Run an experiment by `attempt`; report a diverged or damaged run to `notify`, or as a warning."""
+    notify = notify or (lambda sentence: warnings.warn(sentence, stacklevel=5))
+    folder, rule, run = root / experiment.key, experiment.algorithm.headline, None
     # The settings of a started run were valid, so only its files can be damaged.
-    begun = os.path.lexists(folder / INFO) or is_packed(folder)
+    started = os.path.lexists(folder / INFO) or is_packed(folder)
     try:
-        known = attempt().run
+        run = attempt().run
     except Diverged as error:
-        tell(str(error))
+        notify(str(error))
     except ValueError as error:
-        if not begun or runtime_failure(error):  # invalid settings, or an error in the user's own file
+        if not started or runtime_failure(error):  # invalid settings, or an error in the user's own file
             raise
-        tell(str(error))
+        notify(str(error))
         return Unread(rule, str(error))
     except OSError:
-        if not begun or _readable(folder):  # the cause is the disk or another process, not the record
+        if not started or _readable(folder):  # the cause is the disk or another process, not the record
             raise
     try:
-        return read_whole(folder, experiment.rounds, known)
+        return read_whole(folder, experiment.rounds, run)
     except UNREADABLE as error:
-        tell(unread_reason(error, folder))
+        notify(unread_reason(error, folder))
         return Unread(rule, unread_reason(error, folder))
 
 

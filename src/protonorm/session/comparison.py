@@ -62,8 +62,8 @@ class Comparison:
 
         pairs = {method: zip(self.experiments[method], runs, strict=True) for method, runs in self.found.items()}
         return {
-            method: [Result(experiment, run) for experiment, run in some if isinstance(run, Run)]
-            for method, some in pairs.items()
+            method: [Result(experiment, run) for experiment, run in paired if isinstance(run, Run)]
+            for method, paired in pairs.items()
         }
 
     def frame(self, by: By = "method", rule: str | None = None) -> pandas.DataFrame:
@@ -83,16 +83,16 @@ class Comparison:
 
         if not isinstance(by, str) or by not in get_args(By):
             raise ValueError(f"by must be {', '.join(get_args(By))}, got {shown(by)}.")
-        made = self._method_rows() if by == "method" else self._run_rows(by, rule)
-        frame: pandas.DataFrame = import_pandas().DataFrame(made)
+        records = self._method_rows() if by == "method" else self._run_rows(by, rule)
+        frame: pandas.DataFrame = import_pandas().DataFrame(records)
         return frame
 
     def plain(self) -> dict[str, Any]:
         """Return rows, runs and the reasons for unreadable runs as plain data, as printed by `compare --json`."""
         return {
             "rows": [row.plain() for row in self.rows],
-            "runs": {method: [plain_run(run) for run in some] for method, some in self.runs.items()},
-            "unread": [one.reason for some in self.found.values() for one in some if isinstance(one, Unread)],
+            "runs": {method: [plain_run(run) for run in runs] for method, runs in self.runs.items()},
+            "unread": [run.reason for runs in self.found.values() for run in runs if isinstance(run, Unread)],
         }
 
     def csv(self) -> str:
@@ -115,18 +115,18 @@ class Comparison:
 
     def draw(self, folder: Path) -> list[Path]:
         """Write the accuracy curves, the partition map and the report page, unless they are up to date."""
-        places = [folder / name for name in (CURVES, MAP, REPORT)]
+        paths = [folder / name for name in (CURVES, MAP, REPORT)]
         mark = digest("drawn", str(folder.absolute()), code_version(), *self._record_versions())
         with suppress(OSError):
-            if recall(self.plan.root, mark) == {"files": list(map(_content, places))}:
-                return places
+            if recall(self.plan.root, mark) == {"files": list(map(_content, paths))}:
+                return paths
         from protonorm.report.figures import accuracy_curves, heat_map, save_figure  # slow to import
 
-        save_figure(accuracy_curves(self.runs), places[0])
-        save_figure(heat_map(next(iter(self.runs.values()))[0]), places[1])
-        self.page(places[2])
-        note(self.plan.root, mark, {"files": list(map(_content, places))})
-        return places
+        save_figure(accuracy_curves(self.runs), paths[0])
+        save_figure(heat_map(next(iter(self.runs.values()))[0]), paths[1])
+        self.page(paths[2])
+        note(self.plan.root, mark, {"files": list(map(_content, paths))})
+        return paths
 
     @property
     def key(self) -> str:
@@ -152,8 +152,8 @@ class Comparison:
             transfer = row.local.transfer if row.local else None
             gain = points(transfer.mean) if transfer else ""
             body.append([row.method, row.rule, *(str(row.cells.get(name) or "–") for name in COLUMNS), gain])
-        several = {len(some) for some in self.found.values()} != {1}
-        seeds = "mean ± half the 95 % interval over seeds" if several else "one seed"
+        uneven = {len(runs) for runs in self.found.values()} != {1}
+        seeds = "mean ± half the 95 % interval over seeds" if uneven else "one seed"
         note = f"Test accuracy in per cent; {seeds}. Columns with * are chosen by the test part: optimistic."
         return html_table(self.title, head, body, note)
 
@@ -164,13 +164,13 @@ class Comparison:
 
     def _record_versions(self) -> Iterator[str]:
         """Yield fingerprints of the records: names, sizes and modification times of their files."""
-        for method, run in ((method, run) for method, some in self._readable().items() for run in some):
+        for method, run in ((method, run) for method, runs in self._readable().items() for run in runs):
             yield f"{method} {run.folder} {run.info.experiment.rounds}"
             paths = [run.folder.parent / RECORDS] if is_packed(run.folder) else run.folder.iterdir()
             yield from sorted(f"{path} {file_version(path)}" for path in paths if path.name != REPORT)
 
     def _method_rows(self) -> list[dict[str, Any]]:
-        made = []
+        records = []
         for row in self.rows:
             line: dict[str, Any] = {"method": row.method, "rule": row.rule, "headline": row.headline}
             line["seeds"] = len(row.seeds)
@@ -179,20 +179,22 @@ class Comparison:
                 numbers = (cell.mean, cell.std, *(cell.interval or (None, None))) if cell else (None,) * 4
                 line |= dict(zip((name, f"{name}_std", f"{name}_low", f"{name}_high"), numbers, strict=True))
             line["gain"] = row.local.transfer.mean if row.local and row.local.transfer else None
-            made.append(line | {"note": row.note})
-        return made
+            records.append(line | {"note": row.note})
+        return records
 
     def _run_rows(self, by: str, rule: str | None) -> list[dict[str, Any]]:
-        every = [run for some in self._readable().values() for run in some]
-        local, made = [run for run in every if is_local(run)], []
+        all_runs = [run for runs in self._readable().values() for run in runs]
+        local, records = [run for run in all_runs if is_local(run)], []
         rule = rule and rule_name(rule)
-        if rule is not None and all(rule not in run.info.rules for run in every):
-            check_rule(every[0], rule)
-        for method, some in self._readable().items():
-            for run in some:
-                wanted = rule if rule is None or rule in run.info.rules else None
-                made += [one | {"method": method} for one in rows_by(run, by, wanted, matching_local(run, local))]
-        return made
+        if rule is not None and all(rule not in run.info.rules for run in all_runs):
+            check_rule(all_runs[0], rule)
+        for method, group in self._readable().items():
+            for run in group:
+                known_rule = rule if rule is None or rule in run.info.rules else None
+                records += [
+                    row | {"method": method} for row in rows_by(run, by, known_rule, matching_local(run, local))
+                ]
+        return records
 
 
 def refuse_to_overwrite(folder: Path) -> None:
@@ -208,17 +210,17 @@ def refuse_to_overwrite(folder: Path) -> None:
 
 def note(root: Path, mark: str, value: dict[str, Any]) -> None:
     """Write a cache entry, if the folder of all runs is writable."""
-    place = _entry(root, mark)
+    path = _entry(root, mark)
     with suppress(OSError):
-        make_folder(place.parent)
-        replace(place, sealed(value, owner=mark))
+        make_folder(path.parent)
+        replace(path, sealed(value, owner=mark))
 
 
 def recall(root: Path, mark: str) -> dict[str, Any]:
     """Read a cache entry; return an empty dict if it is missing or damaged."""
-    place = _entry(root, mark)
+    path = _entry(root, mark)
     with suppress(OSError, ValueError):
-        return unsealed(place.read_bytes(), place, owner=mark)
+        return unsealed(path.read_bytes(), path, owner=mark)
     return {}
 
 
@@ -229,7 +231,9 @@ def _entry(root: Path, mark: str) -> Path:
 def code_version() -> str:
     """Return a fingerprint of the package's files, from their sizes and modification times."""
     root = Path(__file__).parents[1]
-    paths = sorted(Path(place, name) for place, _, names in os.walk(root) for name in names if name.endswith(".py"))
+    paths = sorted(
+        Path(directory, name) for directory, _, names in os.walk(root) for name in names if name.endswith(".py")
+    )
     return digest(*(f"{path.relative_to(root)} {file_version(path)}" for path in paths))
 
 

@@ -36,10 +36,10 @@ class Pilot:
     @property
     def best(self) -> Row:
         """Row of the method whose clients gain most on training alone."""
-        known = [row for row in self.comparison.rows if row.headline and row.solo and row.solo.transfer]
-        if not known:
+        candidates = [row for row in self.comparison.rows if row.headline and row.solo and row.solo.transfer]
+        if not candidates:
             raise ValueError("No method of the pilot came to its end: there is nothing to compare.")
-        return max(known, key=lambda row: _transfer(row, "local").mean)
+        return max(candidates, key=lambda row: _transfer(row, "local").mean)
 
     @property
     def sentences(self) -> list[str]:
@@ -63,27 +63,31 @@ class Pilot:
     def clients(self) -> dict[str, tuple[float, Interval | None]]:
         """Return each client's mean gain of the best method on training alone, and its interval over seeds."""
         runs = self.comparison.runs
-        local = next(some for some in runs.values() if is_local(some[0]))
-        found = gains_of(pair_runs(runs[self.best.method], local))
-        gains = np.stack(found.gains)  # (S, M)
+        local = next(group for group in runs.values() if is_local(group[0]))
+        paired = gains_of(pair_runs(runs[self.best.method], local))
+        gains = np.stack(paired.gains)  # (S, M)
         ids = [id for id, samples in enumerate(local[0].support(local[0].rounds[-1])) if samples]
         names = [local[0].client_name(id) for id in ids]
         return {
-            name: (float(one.mean()), mean_interval(one.tolist())) for name, one in zip(names, gains.T, strict=True)
+            name: (float(values.mean()), mean_interval(values.tolist()))
+            for name, values in zip(names, gains.T, strict=True)
         }
 
     def _sends(self) -> str:
         run = self._run(self.best.method)
         clients = run.info.experiment.clients
-        up, down = (sum(getattr(one.bytes, way) for one in run.rounds) / clients / 1e6 for way in ("up", "down"))
+        up, down = (
+            sum(getattr(record.bytes, direction) for record in run.rounds) / clients / 1e6
+            for direction in ("up", "down")
+        )
         reveals = REVEALS.get(run.info.experiment.algorithm.name, "what its page says")
         sent = f"A client sends {up:.2f} MB and is sent {down:.2f} MB in {len(run.rounds)} rounds"
         return f"{sent}; its messages hold {reveals}."
 
     def _costs(self) -> str:
-        local = next(name for name, some in self.comparison.runs.items() if is_local(some[0]))
-        ours, alone = (sum(self._run(name).seconds.values()) for name in (self.best.method, local))
-        return f"All clients together take {ours:.1f} s on this machine, and {alone:.1f} s when they train alone."
+        local = next(name for name, group in self.comparison.runs.items() if is_local(group[0]))
+        federated, alone = (sum(self._run(name).seconds.values()) for name in (self.best.method, local))
+        return f"All clients together take {federated:.1f} s on this machine, and {alone:.1f} s when they train alone."
 
     def _run(self, method: str) -> Run:
         return self.comparison.runs[method][0]
@@ -121,8 +125,8 @@ def pilot(
         Plan.of((*tried, *words), {"partition": Given(seed), "seed": seed}, solo=True, out=out).run(**options)
         for seed in seeds
     ]
-    found = {method: [run for part in parts for run in part.found[method]] for method in parts[0].found}
-    return Pilot(Comparison(parts[0].plan, found))
+    outcomes = {method: [run for part in parts for run in part.found[method]] for method in parts[0].found}
+    return Pilot(Comparison(parts[0].plan, outcomes))
 
 
 def _transfer(row: Row, kind: str) -> Transfer:

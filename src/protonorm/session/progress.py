@@ -29,12 +29,12 @@ def in_notebook() -> bool:
 
 
 @contextmanager
-def progress_line(experiment: "Experiment | None", watch: Watch | None, wanted: bool | None) -> Iterator[Watch]:
+def progress_line(experiment: "Experiment | None", watch: Watch | None, enabled: bool | None) -> Iterator[Watch]:
     """Yield a callback for committed rounds: `watch`, plus a progress line if `wanted` (by default in a notebook).
 
     Without an experiment, the line shows long work before the first run, such as loading data.
     """
-    if not (in_notebook() if wanted is None else wanted):
+    if not (in_notebook() if enabled is None else enabled):
         yield watch or (lambda _: None)
         return
     line = ProgressLine("", 0, "")
@@ -79,18 +79,18 @@ class ProgressLine:
 
     def __init__(self, title: str, rounds: int, headline: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._title, self._rounds, self._headline, self._clock = title, rounds, headline, clock
-        self._begun: dict[str, float] = {}
+        self._started: dict[str, float] = {}
         self._written, self._width = -EVERY, 0
         self._left = TimeLeft(rounds)
 
-    def __call__(self, what: str, done: int, whole: int) -> None:
+    def __call__(self, task: str, done: int, total: int) -> None:
         """Show the progress of other work, such as loading data, once it has taken `LATE` seconds."""
         now = self._clock()
-        begun = self._begun.setdefault(what, now)
-        if now - begun >= LATE and now - self._written >= EVERY:
-            self._write(f"{what}: {done} of {whole}" if whole else f"{what}: {done}")
-        if whole and done >= whole:
-            del self._begun[what]  # the same work may start again
+        started = self._started.setdefault(task, now)
+        if now - started >= LATE and now - self._written >= EVERY:
+            self._write(f"{task}: {done} of {total}" if total else f"{task}: {done}")
+        if total and done >= total:
+            del self._started[task]  # the same work may start again
 
     def show_round(self, round: "Round") -> None:
         """Show a committed round."""

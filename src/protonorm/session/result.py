@@ -90,8 +90,10 @@ class Result:
             find = self.run.by_client if of == "clients" else self.run.by_class
             width = len(self.client_names if of == "clients" else self.classes)
             return np.array([find(record, rule) for record in self.history]).reshape(-1, width)
-        found = [record.rules.get(rule) for record in self.history]
-        return np.array([np.nan if one is None else getattr(one, of) for one in found], dtype=np.float64)
+        accuracies = [record.rules.get(rule) for record in self.history]
+        return np.array(
+            [np.nan if accuracy is None else getattr(accuracy, of) for accuracy in accuracies], dtype=np.float64
+        )
 
     def summary(self, rule: str | None = None) -> Summary | None:
         """Summarise the rounds: best, last, and mean of each client's own best; None if the rule was never evaluated.
@@ -174,7 +176,9 @@ class Result:
     def _repr_html_(self) -> str:
         """Return the table of clients as HTML, for notebooks."""
         head = ["client", "network", "train", "test", "classes", "accuracy"]
-        rows = [[*(one[name] for name in head[:-1]), percent(one["accuracy"])] for one in client_rows(self.run)]
+        rows = [
+            [*(client[name] for name in head[:-1]), percent(client["accuracy"])] for client in client_rows(self.run)
+        ]
         return html_table(self._about(), head, rows, f"Accuracy in per cent, rule {self.run.info.headline}.")
 
     def _about(self) -> str:
@@ -269,49 +273,49 @@ def load_run(run: str | Path, *, out: str | Path | None = None, **settings: Any)
     return Result(experiment_of(record, settings) if settings else None, record)
 
 
-def experiment_of(run: Run, given: Mapping[str, Any] | None = None) -> Experiment:
+def experiment_of(run: Run, components: Mapping[str, Any] | None = None) -> Experiment:
     """Reconstruct the experiment of a run; `given` holds settings of which the record has only the name.
 
     These are the user's own data and code: they are never searched for or executed unless given.
     """
-    given, info = dict(given or {}), run.info.experiment
-    if unknown := given.keys() - Experiment.model_fields.keys():
+    components, info = dict(components or {}), run.info.experiment
+    if unknown := components.keys() - Experiment.model_fields.keys():
         raise ValueError(f"An experiment has no setting {shown(sorted(unknown)[0])}.")
     settings = info.plain()
-    settings["dataset"] = given["dataset"] if "dataset" in given else _dataset(run)
+    settings["dataset"] = components["dataset"] if "dataset" in components else _dataset(run)
     partition = info.partition
     if partition.name == "given" and partition.settings.keys() == {"seed"}:
         settings["partition"] = Given(**partition.settings)
-    elif partition.name not in PARTITIONS and "partition" not in given:
+    elif partition.name not in PARTITIONS and "partition" not in components:
         raise _not_held(run, "partition", partition.name)
-    if "algorithm" not in given and "source" in info.algorithm.settings:
+    if "algorithm" not in components and "source" in info.algorithm.settings:
         raise _not_held(run, "algorithm", info.algorithm.name)
     for name in ("models", "auxiliary"):
-        if name not in given and (own := _own_network(settings.get(name))):
+        if name not in components and (own := _own_network(settings.get(name))):
             raise _not_held(run, name, own)
-    experiment = Experiment.of(settings | given)
+    experiment = Experiment.of(settings | components)
     if experiment.key != run.info.key:
-        what = f"{', '.join(sorted(given))} as given" if given else "the data and the version that are here"
+        source = f"{', '.join(sorted(components))} as given" if components else "the data and the version that are here"
         other = f"is another experiment, {experiment.key}: data or code have changed."
-        raise ValueError(f"The record of {run.info.key} with {what} {other}")
+        raise ValueError(f"The record of {run.info.key} with {source} {other}")
     return experiment
 
 
 def _own_network(choice: Any) -> str:
     """Return the name of the first user-defined network in a choice; empty if there is none."""
     items = choice if isinstance(choice, list) else [choice]
-    return next((str(one["name"]) for one in items if isinstance(one, Mapping)), "")
+    return next((str(item["name"]) for item in items if isinstance(item, Mapping)), "")
 
 
 def _dataset(run: Run) -> dict[str, Any]:
     """Return the data set of a run with its settings; the experiment's key verifies its content."""
     name, settings = run.info.experiment.dataset.name, run.info.experiment.dataset.settings
-    known = {field.name for field in fields(DATASETS[name].load())} if name in DATASETS else {"path"}
-    if "path" in known:
+    allowed = {field.name for field in fields(DATASETS[name].load())} if name in DATASETS else {"path"}
+    if "path" in allowed:
         raise _not_held(run, "dataset", name)
     if "sha256" in settings and "of" not in settings:
-        known.discard("samples")  # all samples were used
-    return {"name": name, **{key: value for key, value in settings.items() if key in known}}
+        allowed.discard("samples")  # all samples were used
+    return {"name": name, **{key: value for key, value in settings.items() if key in allowed}}
 
 
 def _not_held(run: Run, name: str, value: str) -> ValueError:

@@ -74,15 +74,15 @@ def run(
     """
     if not isinstance(experiment, Experiment):
         raise ValueError(f"experiment must be pn.Experiment(…) or pn.Experiment.of({{…}}), got {shown(experiment)}.")
-    wanted = check_engine(engine, workers)
+    requested = check_engine(engine, workers)
     follower = choose(tracker)
-    with progress_line(experiment, watch, progress) as told:
+    with progress_line(experiment, watch, progress) as notify:
         folder = runs_root(out) / experiment.key
         refuse_renamed(experiment, folder)
         record = finished_run(folder, experiment.rounds)
         if record is None:
             with one_thread():
-                _run(experiment, folder, wanted, workers, told, follower)
+                _run(experiment, folder, requested, workers, notify, follower)
             record = read_run(folder)
         else:
             tidy(record)
@@ -126,12 +126,12 @@ def _run(
         point = writer.resume() or begin(task, policy)
         done = point.round
         writer.start(provenance(done, engine=chosen, device=experiment.device, threads=torch.get_num_threads()))
-        with tracked(tracker, folder) as tell, closing(start(task, population, writer.store, workers)) as clients:
+        with tracked(tracker, folder) as notify, closing(start(task, population, writer.store, workers)) as clients:
             try:
                 for round in run_rounds(task, clients, policy, point, writer):
                     done = round.number
                     watch(round)
-                    tell(round)
+                    notify(round)
             except Diverged as error:
                 writer.fail(done + 1, str(error))
                 method = (plain := experiment.model_dump(mode="json"))["algorithm"]
@@ -144,7 +144,7 @@ def _run(
 
 
 def choose_engine(
-    task: Task, population: SimulatedPopulation, wanted: str | None, workers: int | None = None, *, cohort: int = 0
+    task: Task, population: SimulatedPopulation, requested: str | None, workers: int | None = None, *, cohort: int = 0
 ) -> str:
     """Return the name of the engine: the requested engine, if the simulation can leave this process.
 
@@ -152,10 +152,10 @@ def choose_engine(
     by default.
     """
     count, cohort = workers or cores(), cohort or len(population)
-    several = count > 1 and len(population) > 1 and task.rounds > 0
-    if several and workers is None:
-        several = worth_processes(population, task.rounds, cohort, count)
-    name = wanted or ("processes" if several else "serial")
+    parallel = count > 1 and len(population) > 1 and task.rounds > 0
+    if parallel and workers is None:
+        parallel = worth_processes(population, task.rounds, cohort, count)
+    name = requested or ("processes" if parallel else "serial")
     if name != "serial" and (reason := obstacle(task, population)):
         warnings.warn(f"All clients run in this process, one after the other: {reason}.", stacklevel=4)
         return "serial"
@@ -186,13 +186,13 @@ def info_of(experiment: Experiment, task: Task, client_names: Sequence[str] | No
 def _trunks(experiment: Experiment, task: Task) -> list[TrunkInfo]:
     """Describe the different frozen trunks of all networks."""
     shared = task.shared_network.trunk if isinstance(task.shared_network, Recipe) else None
-    known = {trunk.name: trunk for trunk in (*task.trunks, *([shared] if shared else []))}
-    found = {}
+    declared = {trunk.name: trunk for trunk in (*task.trunks, *([shared] if shared else []))}
+    loaded = {}
     for item in (*networks(experiment.models), experiment.auxiliary):
-        if (frozen := FrozenNetwork.of(item)) and (trunk := known.get(frozen.trunk_name)):
+        if (frozen := FrozenNetwork.of(item)) and (trunk := declared.get(frozen.trunk_name)):
             weights = frozen.weights()
-            found[trunk] = TrunkInfo(**trunk._asdict(), weights=weights.sha256, licence=weights.licence)
-    return list(found.values())
+            loaded[trunk] = TrunkInfo(**trunk._asdict(), weights=weights.sha256, licence=weights.licence)
+    return list(loaded.values())
 
 
 def tidy(record: Run | Path) -> None:

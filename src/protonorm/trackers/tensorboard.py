@@ -82,8 +82,8 @@ class TensorBoard:
         before = round.number <= len(self._run.rounds)
         self._clock = self._clock + round.seconds.get("round", 0.0) if before else time.time()
         lists = tracker.distributions(self._run, round.record)
-        named = tracker.margin_scalars(lists) | tracker.client_scalars(self._run, round.record) | self._majority
-        for name, value in (tracker.scalars(round) | named).items():
+        extra = tracker.margin_scalars(lists) | tracker.client_scalars(self._run, round.record) | self._majority
+        for name, value in (tracker.scalars(round) | extra).items():
             self._writer.add_scalar(visible(name), value, round.number, self._clock)
         for name, values in lists.items():
             bins: Any = SHARES if name.startswith(("accuracy/", "validation/")) else BINS

@@ -98,7 +98,7 @@ def tracked(tracker: Tracker | None, folder: Path, rounds: int | None = None) ->
 def recorded_rounds(run: Run) -> list[Round]:
     """Return the committed rounds of a run as trackers receive them; missing timings are omitted."""
     times = run.seconds
-    return [Round(one, {"round": times[one.round]} if one.round in times else {}) for one in run.rounds]
+    return [Round(record, {"round": times[record.round]} if record.round in times else {}) for record in run.rounds]
 
 
 def scalars(round: Round) -> dict[str, float]:
@@ -107,21 +107,21 @@ def scalars(round: Round) -> dict[str, float]:
     Names beginning with accuracy refer to the test parts, those with validation to the validation parts.
     """
     record = round.record
-    named: dict[str, float | None] = {}
+    values: dict[str, float | None] = {}
     for name, _, rules in _parts(record):
         for rule, value in rules.items():
-            named |= _named(f"{name}/{rule}", value) if value else {}
-    named["loss/train"] = record.loss
-    named |= {f"clients/{name}": value for name, value in record.metrics.items() if name != "loss"}
-    named["samples/unseen"] = record.unseen
+            values |= _named(f"{name}/{rule}", value) if value else {}
+    values["loss/train"] = record.loss
+    values |= {f"clients/{name}": value for name, value in record.metrics.items() if name != "loss"}
+    values["samples/unseen"] = record.unseen
     for unit, sent in (("bytes", record.bytes), ("floats", record.floats)):
-        named |= {f"{unit}/up": sent.up, f"{unit}/down": sent.down}
-    named |= {f"seconds/{name}": value for name, value in round.seconds.items()}
-    named["clients/lost"] = len(record.lost) or None
+        values |= {f"{unit}/up": sent.up, f"{unit}/down": sent.down}
+    values |= {f"seconds/{name}": value for name, value in round.seconds.items()}
+    values["clients/lost"] = len(record.lost) or None
     distances = record.prototypes.model_dump() if record.prototypes else {}
-    named |= {f"prototypes/distance/{name}": value for name, value in distances.items()}
-    named |= {f"server/{name}": value for name, value in record.server.items()}
-    return {name: value for name, value in named.items() if value is not None}
+    values |= {f"prototypes/distance/{name}": value for name, value in distances.items()}
+    values |= {f"server/{name}": value for name, value in record.server.items()}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def distributions(run: Run, record: RoundRecord) -> dict[str, Numbers]:
@@ -171,13 +171,13 @@ def majority(run: Run) -> dict[str, float]:
 
 def outcome(run: Run) -> dict[str, float]:
     """Return a run's final results under the headline rule by name; `best` is selected by test, thus optimistic."""
-    beside, choice = run.summary(), run.chosen
+    summary, choice = run.summary(), run.chosen
     reported = choice.record.rules.get(run.info.headline) if choice else None
-    if beside is None or choice is None or reported is None:
+    if summary is None or choice is None or reported is None:
         return {}
-    named = _named("accuracy/reported", reported) | {"accuracy/reported/round": float(choice.record.round)}
-    named |= {f"accuracy/best/{name}": getattr(beside.best, name) for name in ("pooled", "mean", "worst")}
-    return named | {"accuracy/best/own": beside.own_best, "accuracy/last/pooled": beside.last.pooled}
+    values = _named("accuracy/reported", reported) | {"accuracy/reported/round": float(choice.record.round)}
+    values |= {f"accuracy/best/{name}": getattr(summary.best, name) for name in ("pooled", "mean", "worst")}
+    return values | {"accuracy/best/own": summary.own_best, "accuracy/last/pooled": summary.last.pooled}
 
 
 def reported_text(run: Run) -> str:

@@ -28,12 +28,12 @@ class SharedHead(Received):
 
     def init_server(self, server: Server) -> Step:
         """Create the initial head of all clients."""
-        head = first_head(server)
+        head = initial_head(server)
         return Step(head, head)
 
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors:
         """Replace the client's head by the received head."""
-        return take_head(state, message)
+        return replace_head(state, message)
 
 
 def train_head(
@@ -47,7 +47,7 @@ def train_head(
     return Step(tensors, tensors, {"head.loss": mean})
 
 
-def first_head(server: Server) -> Tensors:
+def initial_head(server: Server) -> Tensors:
     """Create the server's initial head: head.weight (K, d), and head.bias (K,) if the clients' heads have one."""
     return snapshot("head", nn.Linear(server.feature_dim, server.num_classes, bias=server.head_bias))
 
@@ -57,7 +57,7 @@ def head_of(state: Tensors) -> Tensors:
     return prefixed("head", _layer(strip_prefix(state, "model.head")))
 
 
-def take_head(state: Tensors, message: Tensors) -> Tensors:
+def replace_head(state: Tensors, message: Tensors) -> Tensors:
     """Replace a client's head by the server's."""
     received, own = strip_prefix(message, "head"), _layer(strip_prefix(state, "model.head"))
     if _shapes(received) != _shapes(own):

@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Le
 
 from protonorm.core.settings import dataclass
-from protonorm.core.types import MOST_TOKENS, NOT_TRUTH, STRICT, Count
+from protonorm.core.types import MAX_VOCABULARY, NOT_TRUTH, STRICT, Count
 from protonorm.data.access import real_path
-from protonorm.data.dataset import Dataset, Names, usual_models
+from protonorm.data.dataset import Dataset, Names, default_models
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
 from protonorm.data.own import folders
 from protonorm.data.own.encoding import Missing, Options, Separator, Unit, refuse_one_class
@@ -22,7 +22,7 @@ from protonorm.data.own.tables import read_features, read_table, read_tokens
 from protonorm.data.prepared import Arrays, data_root, read_prepared
 
 Channels = Literal[1, 3]
-Vocabulary = Annotated[int, Ge(2), Le(MOST_TOKENS), NOT_TRUTH]
+Vocabulary = Annotated[int, Ge(2), Le(MAX_VOCABULARY), NOT_TRUTH]
 
 
 class OwnFiles(ABC):
@@ -140,7 +140,7 @@ class OwnData(OwnFiles):
     @property
     def models(self) -> str:
         """Default model family for such data."""
-        return usual_models(self.opened().arrays.images)
+        return default_models(self.opened().arrays.images)
 
 
 @dataclass(frozen=True, config=STRICT)

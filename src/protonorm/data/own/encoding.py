@@ -20,11 +20,11 @@ Separator = Literal["comma", "semicolon", "tab"]
 Unit = Literal["words", "characters"]
 Frame = Any  # a pandas.DataFrame or one of its columns: pandas is an optional dependency
 
-MOST_CLASSES = 10_000
+MAX_CLASSES = 10_000
 LONGEST = 200  # maximum length of another library's error text
 ROWS = 2**16  # rows processed at once
 ADVICE = "fewer rows or columns are needed."
-USUAL_LENGTH = {"words": 64, "characters": 256}
+DEFAULT_LENGTH = {"words": 64, "characters": 256}
 WORD = re.compile(r"\w+|[^\w\s]")  # a word, or a character that is neither word nor space
 
 
@@ -79,10 +79,10 @@ def encode_labels(values: NDArray[Any], where: str) -> tuple[NDArray[np.int64], 
     elif values.dtype.kind not in "iub":
         values = values.astype(str)
     distinct, labels = np.unique(values, return_inverse=True)
-    if len(distinct) > min(MOST_CLASSES, max(2, len(values) // 2)):
+    if len(distinct) > min(MAX_CLASSES, max(2, len(values) // 2)):
         raise ValueError(
             f"{where} has {len(distinct)} different labels for {len(values)} samples; expected classes, of which each "
-            f"has several samples, and {MOST_CLASSES} at most."
+            f"has several samples, and {MAX_CLASSES} at most."
         )
     return labels.astype(np.int64), tuple(map(str, distinct.tolist()))
 
@@ -203,7 +203,7 @@ def _mean(values: NDArray[Any], transform: Any) -> NDArray[np.float64]:
 
 def tokenise(texts: Sequence[str], options: Options) -> NDArray[np.int64]:
     """Build tokens (N, L) from texts: their first words or characters, case-insensitive."""
-    limit = options.length or USUAL_LENGTH[options.unit]
+    limit = options.length or DEFAULT_LENGTH[options.unit]
     rows = [hashes(text, options.unit, limit, options.vocabulary) for text in steps(texts, "Reading texts")]
     return padded(rows, options, "The column of texts")
 

@@ -17,12 +17,12 @@ from protonorm.data.access import reason, require_room
 from protonorm.data.dataset import sample_keys
 from protonorm.data.mapped import file_version, short_hash
 from protonorm.data.own.encoding import Options
-from protonorm.data.pictures import SUFFIXES, ImageHeader, describe_bad, read_headers, read_usable
+from protonorm.data.pictures import SUFFIXES, ImageHeader, describe_errors, read_headers, read_usable
 from protonorm.data.prepared import UNDECIDED, Arrays, read_prepared, read_shape
 
 SPLITS = {"train": 0, "test": 1, "val": 1, "valid": 1}  # names of sub-folders that separate training and test images
 DEFAULT_SIDE = 64  # pixels, for images of different sizes
-HIDDEN, ELSEWHERE, UNNAMED = "hidden", "pictures that are not in a class folder", "without an ending"
+HIDDEN, UNASSIGNED, UNNAMED = "hidden", "pictures that are not in a class folder", "without an ending"
 
 
 class PictureFile(NamedTuple):
@@ -119,7 +119,7 @@ def common_form(paths: Sequence[Path], headers: Sequence[ImageHeader], options: 
 def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Options) -> Arrays:
     """Read the listed images of a folder into arrays."""
     _class_names(files, folder)
-    tell_left_out(folder, {file.path for file in files})
+    warn_of_unused_files(folder, {file.path for file in files})
     headers, errors = read_headers([file.path for file in files])  # by position
     paths = [files[position].path for position in headers]
     size, channels = (1, 1), 1  # if bad headers end it anyway, pixels are read only to list all that are damaged
@@ -129,7 +129,7 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
     errors |= {list(headers)[position]: text for position, text in damaged.items()}
     readable = [file for position, file in enumerate(files) if position not in errors]
     if errors:
-        description = describe_bad(errors, len(files))
+        description = describe_errors(errors, len(files))
         if not options.skip_bad:
             raise ValueError(f"{description}\n--skip-bad, or dataset.skip_bad=true, goes on without them.")
         if not readable:
@@ -162,7 +162,7 @@ def files_version(paths: Iterable[Path]) -> str:
     return short_hash(*((path, version(path)) for path in paths))
 
 
-def tell_left_out(folder: Path, used: Collection[Path]) -> None:
+def warn_of_unused_files(folder: Path, used: Collection[Path]) -> None:
     """Warn about unused files in a folder, by kind."""
     if counts := count_left_out(folder, used):
         listed = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
@@ -178,7 +178,7 @@ def count_left_out(folder: Path, used: Collection[Path]) -> Counter[str]:
         for path in (Path(parent, name) for name in names if not name.startswith(".")):
             if path not in used:
                 ending = path.suffix.lower()
-                counts[ELSEWHERE if ending in SUFFIXES else ending or UNNAMED] += 1
+                counts[UNASSIGNED if ending in SUFFIXES else ending or UNNAMED] += 1
     return +counts  # the unary plus drops zeros
 
 

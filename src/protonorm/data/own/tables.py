@@ -25,7 +25,7 @@ from protonorm.data.prepared import Arrays, NpzReader, check_labels, open_npz
 FEATURES = ("inputs", "features")  # accepted names of the array of vectors
 SEPARATORS: dict[str, str] = {"comma": ",", "semicolon": ";", "tab": "\t"}
 CSV: dict[str, Any] = {"index_col": False, "low_memory": False, "skipinitialspace": True, "keep_default_na": False}
-MOST_COLUMNS = 20_000  # of a CSV file: each column takes kilobytes, whatever its content
+MAX_COLUMNS = 20_000  # of a CSV file: each column takes kilobytes, whatever its content
 # Values that pandas treats as missing; labels and texts may be any of these words.
 NOTHING = (
     *("", "NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "<NA>", "None", "NULL", "null"),
@@ -159,9 +159,9 @@ def _read_header(path: Path, separator: str) -> list[str]:
     names = [name.strip() for name in header]
     if not names:
         raise ValueError("it is empty; expected a first line with the names of the columns")
-    if len(names) > MOST_COLUMNS:
+    if len(names) > MAX_COLUMNS:
         raise ValueError(
-            f"its first line has {len(names)} names, and {MOST_COLUMNS} columns at most are taken; "
+            f"its first line has {len(names)} names, and {MAX_COLUMNS} columns at most are taken; "
             "dataset=array:PATH takes wider rows from an .npz file"
         )
     if len(names) < 2:

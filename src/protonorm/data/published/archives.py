@@ -27,7 +27,7 @@ from protonorm.data.pictures import read_picture
 from protonorm.data.prepared import Arrays
 from protonorm.data.published.prepare import gunzip, tar_members, zip_members, zip_names
 
-MOST_TUPLES = 1000  # the official files have about ten; hashing a million nested tuples would crash the process
+MAX_TUPLES = 1000  # the official files have about ten; hashing a million nested tuples would crash the process
 ALLOWED = (
     ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
     *(("numpy", "ndarray"), ("numpy", "dtype")),
@@ -61,8 +61,8 @@ def _check_operations(content: bytes) -> None:
         if operation.name.endswith("PUT") and int(argument or 0) > len(content):  # allocates all lower numbers
             raise ValueError(f"it remembers a value under the number {argument}")
         tuples += "TUPLE" in operation.name
-        if tuples > MOST_TUPLES:
-            raise ValueError(f"it has more than {MOST_TUPLES} tuples")
+        if tuples > MAX_TUPLES:
+            raise ValueError(f"it has more than {MAX_TUPLES} tuples")
 
 
 class Stub:

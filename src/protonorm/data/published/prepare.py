@@ -35,7 +35,7 @@ DIGITS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 WAIT = 30.0  # timeout in seconds without a byte
 PARTIAL = 206  # HTTP status of a resumed download
-LARGEST = 2**30  # maximum bytes of a member; the largest official one has 155 million
+MAX_MEMBER = 2**30  # maximum bytes of a member; the largest official one has 155 million
 
 
 class File(NamedTuple):
@@ -268,7 +268,7 @@ def gunzip(path: Path) -> bytes:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path) if packed else path.open("rb") as file:
-            content = file.read(LARGEST + 1)
+            content = file.read(MAX_MEMBER + 1)
     _check_size(path, path.name, len(content))
     return content
 
@@ -278,7 +278,7 @@ def _plain(name: str) -> str:
 
 
 def _check_size(path: Path, name: str, size: int) -> None:
-    if size > LARGEST:
+    if size > MAX_MEMBER:
         raise ValueError(f"{name} in {path} has {size} bytes: it is not the official archive.")
 
 

@@ -59,8 +59,8 @@ def make_client_app(agreement: Path) -> ClientApp:
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        said = ConfigRecord({"client": number_of(context.node_config), "agreement": terms.digest})
-        return Message(RecordDict({RECORD: said}), reply_to=message)
+        record = ConfigRecord({"client": number_of(context.node_config), "agreement": terms.digest})
+        return Message(RecordDict({RECORD: record}), reply_to=message)
 
     return app
 
@@ -73,16 +73,16 @@ def _home() -> Path:
 def number_of(own: Settings) -> int:
     """Return the client id in a node's settings."""
     name = "partition-id" if "partition-id" in own else NUMBER
-    found = own.get(name)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise ValueError(f"The node has {name}={shown(found)}; expected its number, 0, 1, 2 and so on.")
-    return found
+    number = own.get(name)
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise ValueError(f"The node has {name}={shown(number)}; expected its number, 0, 1, 2 and so on.")
+    return number
 
 
 def _node(terms: Agreement, context: Context) -> Node:
     """Return the node that the settings describe, cached per process."""
     own, run = dict(context.node_config), dict(context.run_config)
-    key = terms.digest, context.run_id, *(tuple(sorted(one.items())) for one in (own, run))
+    key = terms.digest, context.run_id, *(tuple(sorted(settings.items())) for settings in (own, run))
     if key not in _MADE:
         while len(_MADE) >= MOST_NODES:
             del _MADE[next(iter(_MADE))]
@@ -90,47 +90,47 @@ def _node(terms: Agreement, context: Context) -> Node:
     return _MADE[key]
 
 
-def _real(terms: Agreement, given: dict[str, Any]) -> Node:
+def _real(terms: Agreement, settings: dict[str, Any]) -> Node:
     """Create a client with its owner's data and network."""
-    if DATA not in given:
+    if DATA not in settings:
         raise ValueError("The node has neither data-path, as a real one has, nor partition-id, as a simulated one.")
-    number, place = number_of(given), given.pop("state-path", "")
-    del given[NUMBER]
-    plain = {RENAMED.get(name, name.replace("-", "_")): value for name, value in given.items()}
+    number, state_path = number_of(settings), settings.pop("state-path", "")
+    del settings[NUMBER]
+    plain = {RENAMED.get(name, name.replace("-", "_")): value for name, value in settings.items()}
     own = ClientSettings.of({"name": f"client-{number}"} | plain, "The node")
-    states = Path(place) if place else _home() / "protonorm" / "states" / str(number)
+    states = Path(state_path) if state_path else _home() / "protonorm" / "states" / str(number)
     return Node(terms, own_site(terms, number, own, own_secret(states)), open_store(states, terms), own.allowed)
 
 
-def _simulated(terms: Agreement, own: Settings, given: Settings, run: int) -> Node:
+def _simulated(terms: Agreement, own: Settings, config: Settings, run: int) -> Node:
     """Create a client of a simulation; its states are kept per run."""
     number, clients = number_of(own), int(own.get("num-partitions", 0))
-    site = _part(terms, number, clients, given) if given.get("dataset") else _made_up(terms, number, given)
+    site = _part(terms, number, clients, config) if config.get("dataset") else _synthetic(terms, number, config)
     states = _home() / "protonorm" / "simulations" / str(run) / str(number)
     return Node(terms, site, open_store(states, terms), "classes")
 
 
-def _part(terms: Agreement, number: int, clients: int, given: Settings) -> OwnSite:
+def _part(terms: Agreement, number: int, clients: int, config: Settings) -> OwnSite:
     """Create a site with a client's part of a data set, as in a protonorm simulation."""
     from protonorm.config.experiment import Experiment
     from protonorm.session.build import build
 
     names = ("dataset", "partition", "models", "lr", "batch_size", "epochs")
-    chosen = {name: given[key] for name in names if given.get(key := name.replace("_", "-")) not in (None, "")}
-    same = {"algorithm": terms.algorithm, "feature_dim": terms.feature_dim, "rounds": terms.rounds, "seed": terms.seed}
-    experiment = Experiment.of(chosen | same | {"clients": clients})
+    chosen = {name: config[key] for name in names if config.get(key := name.replace("_", "-")) not in (None, "")}
+    fixed = {"algorithm": terms.algorithm, "feature_dim": terms.feature_dim, "rounds": terms.rounds, "seed": terms.seed}
+    experiment = Experiment.of(chosen | fixed | {"clients": clients})
     _, population = build(experiment)
     part, data = population.parts[number], population.dataset
     rows, cut = np.concatenate(part), len(part.train)
     labels = terms.class_numbers(data.classes, f"The data {data.name}")[data.labels[rows]]
-    taken = Dataset(data.name, data.inputs[rows], labels, tuple(terms.classes), vocabulary=data.vocabulary)
+    own = Dataset(data.name, data.inputs[rows], labels, tuple(terms.classes), vocabulary=data.vocabulary)
     index = ClientIndex(np.arange(cut), np.arange(cut, len(rows)))
     items = networks(experiment.models)  # a recipe does not say where weights are
     recipe = replace(population.recipe(number), network=items[number % len(items)])
-    return OwnSite(terms.task, number, taken, index, recipe, population.training)
+    return OwnSite(terms.task, number, own, index, recipe, population.training)
 
 
-def _made_up(terms: Agreement, number: int, given: Settings) -> OwnSite:
+def _synthetic(terms: Agreement, number: int, config: Settings) -> OwnSite:
     """Create a site with synthetic data, so that the app runs without any: one Gaussian cluster per class."""
     rng, classes = np.random.default_rng([terms.seed, number]), len(terms.classes)
     centres = np.random.default_rng(terms.seed).normal(size=(classes, *_shape(terms)))
@@ -144,7 +144,7 @@ def _made_up(terms: Agreement, number: int, given: Settings) -> OwnSite:
         inputs = np.abs(inputs * 1000) % (terms.input.vocabulary or 2)
     vocabulary = terms.input.vocabulary if terms.input else None
     data = Dataset("made up", inputs.astype(kind), labels, tuple(terms.classes), vocabulary=vocabulary)
-    training = Training(lr=float(given.get("lr", 0.01)), batch_size=int(given.get("batch-size", 8)))
+    training = Training(lr=float(config.get("lr", 0.01)), batch_size=int(config.get("batch-size", 8)))
     return make_site(terms, number, data, training=training)
 
 
@@ -162,25 +162,27 @@ class Introductions:
 
     def __call__(self, nodes: Iterable[int]) -> dict[int, int]:
         """Return the node of each connected client that has reported its id."""
-        here = list(nodes)
-        self._numbers = {node: number for node, number in self._numbers.items() if node in here}
-        new = [node for node in here if node not in self._numbers and node not in self._waiting.values()]
-        messages = [Message(RecordDict(), node, ASKED) for node in new]
+        connected = list(nodes)
+        self._numbers = {node: number for node, number in self._numbers.items() if node in connected}
+        unknown = [node for node in connected if node not in self._numbers and node not in self._waiting.values()]
+        messages = [Message(RecordDict(), node, ASKED) for node in unknown]
         ids = list(self._grid.push_messages(messages)) if messages else []
-        self._waiting |= {id: node for id, node in zip(ids, new, strict=False) if id}
+        self._waiting |= {id: node for id, node in zip(ids, unknown, strict=False) if id}
         for id in list(self._waiting):
             for message in self._grid.pull_messages([id]):
                 self._take(self._waiting.pop(id), message)
-        return {number: node for node, number in reversed(self._numbers.items()) if number is not None and node in here}
+        return {
+            number: node for node, number in reversed(self._numbers.items()) if number is not None and node in connected
+        }
 
     def _take(self, node: int, message: Message) -> None:
         if message.has_error():
             LOG.warning("A node does not say which client it is: %s", message.error.reason)
             return  # the node is asked again
         record = message.content.get(RECORD)
-        said = dict(record) if isinstance(record, ConfigRecord) else {}
-        number = said.get("client")
-        if said.get("agreement") != self._digest:
+        fields = dict(record) if isinstance(record, ConfigRecord) else {}
+        number = fields.get("client")
+        if fields.get("agreement") != self._digest:
             LOG.warning("A node has another agreement and cannot take part.")
             number = None
         elif number is not None and number in self._numbers.values():
@@ -195,40 +197,40 @@ def make_server_app(agreement: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        given = context.run_config
-        known = Introductions(grid, terms.digest)
-        clients = int(given.get("clients", 0)) or _count(grid, known)
-        place = str(given.get("folder", ""))
-        folder = Path(place) if place else _home() / "protonorm" / "runs" / str(context.run_id)
+        config = context.run_config
+        introductions = Introductions(grid, terms.digest)
+        clients = int(config.get("clients", 0)) or _count(grid, introductions)
+        folder_name = str(config.get("folder", ""))
+        folder = Path(folder_name) if folder_name else _home() / "protonorm" / "runs" / str(context.run_id)
         folder.parent.mkdir(parents=True, exist_ok=True)
         run_federation(
             terms,
-            GridTransport(grid, known),
+            GridTransport(grid, introductions),
             folder,
             clients=[f"client-{number}" for number in range(clients)],
-            quorum=float(given.get("quorum", 1.0)),
-            deadline=float(given.get("deadline", 600.0)),
-            tell=_tell,
+            quorum=float(config.get("quorum", 1.0)),
+            deadline=float(config.get("deadline", 600.0)),
+            notify=_log,
         )
         LOG.info("The record is in %s", folder)
 
     return app
 
 
-def _count(grid: Grid, known: Introductions) -> int:
+def _count(grid: Grid, introductions: Introductions) -> int:
     """Wait until no new node connects, and count the clients."""
-    found: dict[int, int] = {}
+    nodes: dict[int, int] = {}
     changed = time.monotonic()
-    while not found or time.monotonic() - changed < QUIET:
-        now = known(grid.get_node_ids())
-        if now.keys() != found.keys():
-            found, changed = now, time.monotonic()
-        if found and len(found) == len(list(grid.get_node_ids())) and time.monotonic() - changed > 1.0:
+    while not nodes or time.monotonic() - changed < QUIET:
+        connected = introductions(grid.get_node_ids())
+        if connected.keys() != nodes.keys():
+            nodes, changed = connected, time.monotonic()
+        if nodes and len(nodes) == len(list(grid.get_node_ids())) and time.monotonic() - changed > 1.0:
             break
         time.sleep(PAUSE)
-    return max(found) + 1
+    return max(nodes) + 1
 
 
-def _tell(event: Event) -> None:
+def _log(event: Event) -> None:
     if event.what not in ("asked", "answered", "delivered", "acknowledged"):
         LOG.info("%s", event.sentence)

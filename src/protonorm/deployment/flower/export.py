@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Template
 
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.folders import refuse_existing
+from protonorm.files import refuse_existing
 
 PACKAGE = "federation"  # package name of the app
 TARGET = "1.41.0"  # Flower version that the app was tested with
@@ -21,7 +21,7 @@ def export_app(agreement: Agreement, folder: Path) -> Path:
     """Write the app into a new folder and return the folder."""
     refuse_existing(folder, "an app")
     method = str(agreement.algorithm["name"])
-    about = {
+    values = {
         "name": f"protonorm-{method.lower()}",
         "summary": f"A federation by {method} over {len(agreement.classes)} classes",
         "title": f"{method} over {len(agreement.classes)} classes",
@@ -38,9 +38,9 @@ def export_app(agreement: Agreement, folder: Path) -> Path:
         files["LICENSE"] = distribution("protonorm").read_text("licenses/LICENSE") or files["LICENSE"]
     for name in ("pyproject.toml", "README.md", f"{PACKAGE}/server_app.py", f"{PACKAGE}/client_app.py"):
         text = (TEMPLATE / f"{Path(name).name}.j2").read_text(encoding="utf-8")
-        files[name] = Template(text, keep_trailing_newline=True).render(about)
+        files[name] = Template(text, keep_trailing_newline=True).render(values)
     for name, text in files.items():
-        place = folder / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
     return folder

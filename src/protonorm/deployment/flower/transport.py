@@ -19,8 +19,8 @@ INTERVAL = 0.1  # seconds between two polls of Flower's grid
 GONE = {3, 4, 5}  # Flower's error codes: message, reply or node unavailable
 GRACE = 30.0  # seconds that a disconnected client has to come back before it is reported as lost
 LOOK = 0.25  # seconds between two checks of the connected nodes
-MOST_FORMER = 10_000  # maximal number of past requests whose late answers are collected
-Known = Callable[[Iterable[int]], Mapping[int, int]]  # connected nodes -> node by client
+MOST_ABANDONED = 10_000  # maximal number of past requests whose late answers are collected
+Identify = Callable[[Iterable[int]], Mapping[int, int]]  # connected nodes -> node by client
 
 
 def wrap(content: bytes) -> RecordDict:
@@ -36,7 +36,7 @@ def unwrap(message: Message) -> bytes:
 
 
 @dataclass
-class Asked:
+class Pending:
     """Pending request of a client."""
 
     content: bytes
@@ -49,22 +49,22 @@ class GridTransport:
     """Transport over the grid that Flower passes to a ServerApp; requests are repeated after reconnections."""
 
     def __init__(
-        self, grid: Grid, known: Known, *, grace: float = GRACE, clock: Callable[[], float] = time.monotonic
+        self, grid: Grid, identify: Identify, *, grace: float = GRACE, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._grid, self._known, self._grace, self._clock = grid, known, grace, clock
-        self._asked: dict[int, Asked] = {}
-        self._former: dict[str, int] = {}  # client by message id of abandoned requests, whose answers are late
-        self._looked = -LOOK
+        self._grid, self._identify, self._grace, self._clock = grid, identify, grace, clock
+        self._pending: dict[int, Pending] = {}
+        self._abandoned: dict[str, int] = {}  # client by message id of abandoned requests, whose answers are late
+        self._checked = -LOOK
 
     def push(self, requests: Mapping[int, bytes]) -> Mapping[int, str]:
         """Send requests; return the reasons for clients that cannot be reached."""
-        here = self._known(self._grid.get_node_ids())
+        here = self._identify(self._grid.get_node_ids())
         self._abandon(requests)
-        self._asked |= {client: Asked(content) for client, content in requests.items() if client in here}
+        self._pending |= {client: Pending(content) for client, content in requests.items() if client in here}
         self._send([client for client in requests if client in here], here)
         reasons = {client: "it is not connected" for client in requests if client not in here}
-        for client in [client for client in requests if client in here and not self._asked[client].id]:
-            del self._asked[client]
+        for client in [client for client in requests if client in here and not self._pending[client].id]:
+            del self._pending[client]
             reasons[client] = "Flower did not take the request"
         return reasons
 
@@ -80,54 +80,55 @@ class GridTransport:
 
     def close(self) -> None:
         """Abandon all requests; Flower's grid cannot delete messages."""
-        self._abandon(list(self._asked))
+        self._abandon(list(self._pending))
 
     def _abandon(self, clients: Iterable[int]) -> None:
-        asked = {client: self._asked.pop(client) for client in clients if client in self._asked}
-        ids = {one.id: client for client, one in asked.items() if one.id}
-        self._former = dict([*self._former.items(), *ids.items()][-MOST_FORMER:])
+        requests = {client: self._pending.pop(client) for client in clients if client in self._pending}
+        ids = {request.id: client for client, request in requests.items() if request.id}
+        self._abandoned = dict([*self._abandoned.items(), *ids.items()][-MOST_ABANDONED:])
 
     def _send(self, clients: Sequence[int], here: Mapping[int, int]) -> None:
-        messages = [Message(wrap(self._asked[client].content), here[client], TYPE, ttl=TTL) for client in clients]
+        messages = [Message(wrap(self._pending[client].content), here[client], TYPE, ttl=TTL) for client in clients]
         ids = list(self._grid.push_messages(messages)) if messages else []
         for client, id in zip(clients, [*ids, *[""] * len(clients)], strict=False):
-            self._asked[client].node, self._asked[client].id = here[client], id or ""
+            self._pending[client].node, self._pending[client].id = here[client], id or ""
 
     def _collect(self) -> list[Arrived]:
         """Collect answers, pulled one by one because their metadata are not trusted; check on disconnected clients."""
-        waiting = {one.id: client for client, one in self._asked.items() if one.id}
+        waiting = {request.id: client for client, request in self._pending.items() if request.id}
         arrived = []
-        for id in [*waiting, *self._former]:
+        for id in [*waiting, *self._abandoned]:
             for message in self._grid.pull_messages([id]):
                 if id in waiting:
                     arrived += self._take(waiting[id], message)
-                elif (client := self._former.pop(id, None)) is not None and unwrap(message):
+                elif (client := self._abandoned.pop(id, None)) is not None and unwrap(message):
                     arrived.append(Arrived(client, unwrap(message)))
-        if self._clock() - self._looked >= LOOK:
-            self._looked = self._clock()
-            arrived += self._look_after()
+        if self._clock() - self._checked >= LOOK:
+            self._checked = self._clock()
+            arrived += self._repeat()
         return arrived
 
     def _take(self, client: int, message: Message) -> list[Arrived]:
-        asked = self._asked[client]
+        request = self._pending[client]
         if message.has_error() and message.error.code in GONE:
-            asked.id, asked.away = "", self._clock()
+            request.id, request.away = "", self._clock()
             return []
-        del self._asked[client]
+        del self._pending[client]
         if message.has_error():
             reason = shortened(str(message.error.reason), 300)
             return [Arrived(client, failure=f"its app failed ({reason})")]
         return [Arrived(client, unwrap(message))]
 
-    def _look_after(self) -> list[Arrived]:
+    def _repeat(self) -> list[Arrived]:
         """Repeat requests of clients that reconnected; give up on clients that stay disconnected."""
-        if not self._asked:
+        if not self._pending:
             return []
-        here, now = self._known(self._grid.get_node_ids()), self._clock()
-        asked = self._asked.items()
-        self._send([id for id, one in asked if id in here and not (one.id and here[id] == one.node)], here)
-        absent = {id: one for id, one in self._asked.items() if not one.id and id not in here}
-        gone = [client for client, one in absent.items() if now - one.away > self._grace]
+        here, now = self._identify(self._grid.get_node_ids()), self._clock()
+        pending = self._pending.items()
+        returned = [id for id, request in pending if id in here and not (request.id and here[id] == request.node)]
+        self._send(returned, here)
+        absent = {id: request for id, request in self._pending.items() if not request.id and id not in here}
+        gone = [client for client, request in absent.items() if now - request.away > self._grace]
         for client in gone:
-            del self._asked[client]
+            del self._pending[client]
         return [Arrived(client, failure="it went away and did not come back") for client in gone]

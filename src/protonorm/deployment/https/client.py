@@ -79,7 +79,7 @@ class Connection:
 
     def ask(self, wait: float = wire.HOLD) -> bytes | None:
         """Request work; return None if there is none after the server has held the call for a while."""
-        with self._explained():
+        with self._converting_errors():
             status, headers, content = self._call("GET", wire.WORK, {"Prefer": f"wait={wait:.0f}"})
             if status == 204:
                 return None
@@ -91,12 +91,12 @@ class Connection:
         """Send the answer to a request; may be repeated."""
         if len(content) > self._largest_answer:
             raise Refused(f"The answer has {len(content)} bytes; {self._largest_answer} at most are agreed on.")
-        with self._explained():
+        with self._converting_errors():
             self._call("POST", wire.ANSWER, {wire.REQUEST_HEADER: wire.request_id(request)}, content)
 
     def leave(self) -> None:
         """Leave the federation."""
-        with self._explained():
+        with self._converting_errors():
             self._call("GET", wire.WORK, {"Prefer": "wait=0", wire.LEAVE_HEADER: "1"})
 
     def close(self) -> None:
@@ -123,14 +123,14 @@ class Connection:
                 raise Refused(f"What answers at {self.address} is no server of a federation.")
             if response.headers.get("Content-Encoding"):  # 5 kB could become gigabytes
                 raise Refused("The server must send its requests without a Content-Encoding.")
-            good = response.status in (200, 204)
-            content = self._read(response, self._largest if good else SENTENCE)
+            ok = response.status in (200, 204)
+            content = self._read(response, self._largest if ok else SENTENCE)
         if format != str(wire.WIRE):
             raise Refused(f"The server speaks version {shortened(format)} of the wire, this client {wire.WIRE}.")
         self.server_version = response.headers.get(wire.VERSION_HEADER, "")
         if response.will_close:
             self.close()
-        if not good:
+        if not ok:
             raise _of_status(response.status, method, shortened(content.decode(errors="replace"), 300))
         return response.status, response.headers, content
 
@@ -149,7 +149,7 @@ class Connection:
         return bytes(content)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _converting_errors(self) -> Iterator[None]:
         """Convert errors of HTTP and TLS to the exceptions of this module; the connection is closed after any error."""
         try:
             yield
@@ -165,16 +165,16 @@ def https_connection(host: str, port: int, context: ssl.SSLContext, timeout: flo
     proxy = urllib.request.getproxies().get("https")
     if not proxy or urllib.request.proxy_bypass(host):
         return http.client.HTTPSConnection(host, port, context=context, timeout=timeout)
-    way = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if way.hostname is None:
+    address = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if address.hostname is None:
         raise Refused("HTTPS_PROXY names no host.")
-    made = http.client.HTTPSConnection(way.hostname, way.port or 80, context=context, timeout=timeout)
+    connection = http.client.HTTPSConnection(address.hostname, address.port or 80, context=context, timeout=timeout)
     headers = {}
-    if way.username is not None:
-        own = f"{urllib.parse.unquote(way.username)}:{urllib.parse.unquote(way.password or '')}"
-        headers["Proxy-Authorization"] = f"Basic {base64.b64encode(own.encode()).decode()}"
-    made.set_tunnel(host, port, headers)
-    return made
+    if address.username is not None:
+        credentials = f"{urllib.parse.unquote(address.username)}:{urllib.parse.unquote(address.password or '')}"
+        headers["Proxy-Authorization"] = f"Basic {base64.b64encode(credentials.encode()).decode()}"
+    connection.set_tunnel(host, port, headers)
+    return connection
 
 
 def _of_status(status: int, method: str, sentence: str) -> Failed:

@@ -53,11 +53,11 @@ class Connection:
 class Listener:
     """Listening socket whose connections are handed to a protocol after their TLS handshake."""
 
-    def __init__(self, host: str, port: int, tls: ssl.SSLContext, limits: Limits, tell: Callable[[str], None]) -> None:
-        self._context, self._limits, self._tell = tls, limits, tell
-        self._most = min(limits.open, max(SPARE, descriptors(limits.open + SPARE) - SPARE))
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext, limits: Limits, log: Callable[[str], None]) -> None:
+        self._context, self._limits, self._log = tls, limits, log
+        self._capacity = min(limits.open, max(SPARE, descriptors(limits.open + SPARE) - SPARE))
         self._socket = _listen(host, port)
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._by_address: Counter[str] = Counter()
         self.connections: dict[asyncio.Transport, Connection] = {}
 
@@ -71,32 +71,34 @@ class Listener:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                plain, name = await loop.sock_accept(self._socket)
+                plain, peer = await loop.sock_accept(self._socket)
             except ConnectionAbortedError:
                 continue  # its peer went away before it was accepted
             except OSError as error:
-                self._tell(f"Connections cannot be accepted at the moment: {error.strerror or error}.")
+                self._log(f"Connections cannot be accepted at the moment: {error.strerror or error}.")
                 await asyncio.sleep(PAUSE)
                 continue
-            address = str(name[0])
+            address = str(peer[0])
             if reason := self._full(address):
                 plain.close()
-                self._tell(f"A connection from {address} was closed: {reason}.")
+                self._log(f"A connection from {address} was closed: {reason}.")
                 continue
             self._by_address[address] += 1
-            task = loop.create_task(self._greet(plain, address, protocol))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
+            task = loop.create_task(self._handshake(plain, address, protocol))
+            self._handshakes.add(task)
+            task.add_done_callback(self._handshakes.discard)
 
     def _full(self, address: str) -> str:
-        if len(self._greeting) >= self._limits.pending:
+        if len(self._handshakes) >= self._limits.pending:
             return "too many handshakes are pending"
         if self._by_address[address] >= self._limits.per_address:
             return "too many connections come from this address"
-        there = len(self.connections) + len(self._greeting)
-        return "too many connections are open" if there >= self._most else ""
+        total = len(self.connections) + len(self._handshakes)
+        return "too many connections are open" if total >= self._capacity else ""
 
-    async def _greet(self, plain: socket.socket, address: str, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    async def _handshake(
+        self, plain: socket.socket, address: str, protocol: Callable[[], asyncio.BaseProtocol]
+    ) -> None:
         """Do the handshake; asyncio itself logs nothing about one that fails."""
         try:
             plain.setblocking(False)
@@ -112,7 +114,7 @@ class Listener:
         except (OSError, ValueError) as error:
             plain.close()
             self._release(address)
-            self._tell(f"The handshake with {address} failed: {_reason(error)}.")
+            self._log(f"The handshake with {address} failed: {_reason(error)}.")
 
     def find(self, transport: asyncio.Transport | None) -> Connection:
         """Return the connection of a transport; its first request may come before the handshake is noticed here."""
@@ -129,24 +131,29 @@ class Listener:
             deadline = asyncio.get_running_loop().time() + self._limits.header
             expires = certificate.not_valid_after_utc.timestamp()
             fingerprint = hashlib.sha256(encoded).hexdigest()
-            made = Connection(address, public_line(key), fingerprint, expires, deadline=deadline)
-            self.connections[transport] = made
+            connection = Connection(address, public_line(key), fingerprint, expires, deadline=deadline)
+            self.connections[transport] = connection
         return self.connections[transport]
+
+    def await_request(self, connection: Connection, *, works: bool) -> None:
+        """Set the deadline of a connection's next request, which is far away while its client works."""
+        pause = self._limits.working if works else self._limits.idle
+        connection.deadline = asyncio.get_running_loop().time() + pause
 
     def sweep(self, keys: dict[str, int]) -> None:
         """Forget closed connections; cut those that are idle for too long or whose certificate no longer counts."""
         now = asyncio.get_running_loop().time()
-        for transport, one in list(self.connections.items()):
+        for transport, connection in list(self.connections.items()):
             if not transport.is_closing():
-                if one.key in keys and one.expires >= time.time() and one.deadline > now:
+                if connection.key in keys and connection.expires >= time.time() and connection.deadline > now:
                     continue
                 transport.abort()
-                if one.key not in keys or one.expires < time.time():
-                    self._tell(f"A connection from {one.address} was cut: its certificate no longer counts.")
-                elif not one.instance:
-                    self._tell(f"A connection from {one.address} was cut: it sent no request.")
+                if connection.key not in keys or connection.expires < time.time():
+                    self._log(f"A connection from {connection.address} was cut: its certificate no longer counts.")
+                elif not connection.instance:
+                    self._log(f"A connection from {connection.address} was cut: it sent no request.")
             del self.connections[transport]
-            self._release(one.address)
+            self._release(connection.address)
 
     def _release(self, address: str) -> None:
         self._by_address -= Counter([address])  # which also drops addresses without connections
@@ -154,9 +161,9 @@ class Listener:
     async def close(self) -> None:
         """Close the socket, and end handshakes and connections."""
         self._socket.close()
-        for task in self._greeting:
+        for task in self._handshakes:
             task.cancel()
-        await asyncio.gather(*self._greeting, return_exceptions=True)
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
         for transport in self.connections:
             transport.abort()
 
@@ -168,11 +175,11 @@ def descriptors(wanted: int) -> int:
     except ImportError:
         return 512  # of Windows
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    known = [number for number in (wanted, hard) if number != resource.RLIM_INFINITY]
-    if soft != resource.RLIM_INFINITY and min(known) > soft:
+    limits = [number for number in (wanted, hard) if number != resource.RLIM_INFINITY]
+    if soft != resource.RLIM_INFINITY and min(limits) > soft:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(known), hard))
-            return min(known)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(limits), hard))
+            return min(limits)
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
@@ -186,13 +193,13 @@ def _reason(error: Exception) -> str:
 
 def _listen(host: str, port: int) -> socket.socket:
     """Bind the port before anything else, so that a port in use is reported at once."""
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
-        made.listen(BACKLOG)
+        listening.bind((host, port))
+        listening.listen(BACKLOG)
     except OSError as error:
-        made.close()
+        listening.close()
         raise Failed(f"The server cannot listen at {address_of(host, port)}: {error.strerror or error}.") from None
-    made.setblocking(False)
-    return made
+    listening.setblocking(False)
+    return listening

@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 
 from protonorm.deployment.events import Observer, ignore
 from protonorm.deployment.federation import run_federation
-from protonorm.deployment.folders import FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.guard import largest_answer
+from protonorm.deployment.https.calls import OnConnect
 from protonorm.deployment.https.listener import Limits
-from protonorm.deployment.https.server import Meet, Server
+from protonorm.deployment.https.server import Server
 from protonorm.runs.run import Run
 
 PRESENCE_EVERY = 2.0  # seconds between two reports of connected clients
@@ -21,7 +22,7 @@ LOOK = 0.25  # seconds between two checks for a requested run
 
 @contextmanager
 def report_presence(
-    server: Server, tell: Callable[[Collection[int]], None], every: float = PRESENCE_EVERY
+    server: Server, notify: Callable[[Collection[int]], None], every: float = PRESENCE_EVERY
 ) -> Iterator[None]:
     """Report the connected clients periodically, in a background thread."""
     ended = threading.Event()
@@ -29,7 +30,7 @@ def report_presence(
     def look() -> None:
         while not ended.wait(every):
             with suppress(OSError, ValueError, RuntimeError):  # the next report follows soon
-                tell(server.present())
+                notify(server.present())
 
     thread = threading.Thread(target=look, name="presence", daemon=True)
     thread.start()
@@ -42,11 +43,11 @@ def report_presence(
 
 def serve(
     folder: FederationFolder,
-    tell: Observer = ignore,
+    notify: Observer = ignore,
     *,
-    denied: Callable[[str], None] = lambda sentence: None,
-    meet: Meet = lambda client, address, version, certificate: None,
-    ready: Callable[[Server], None] = lambda server: None,
+    on_denied: Callable[[str], None] = lambda sentence: None,
+    on_connect: OnConnect = lambda client, address, version, certificate: None,
+    on_ready: Callable[[Server], None] = lambda server: None,
     once: bool = False,
 ) -> None:
     """Serve until a signal arrives; with `once` until the rounds are done.
@@ -54,11 +55,11 @@ def serve(
     `denied` is called with the reason of each denied request, `meet` with each connection of a client, `ready` with the
     server once it listens.
     """
-    with open_server(folder, denied, meet) as server:
-        ready(server)
+    with open_server(folder, on_denied, on_connect) as server:
+        on_ready(server)
         while True:
             if folder.wanted.exists():
-                run(folder, server, tell)
+                run(folder, server, notify)
                 folder.wanted.unlink(missing_ok=True)
                 if once:
                     return
@@ -67,20 +68,29 @@ def serve(
 
 def open_server(
     folder: FederationFolder,
-    denied: Callable[[str], None] = lambda sentence: None,
-    meet: Meet = lambda client, address, version, certificate: None,
+    on_denied: Callable[[str], None] = lambda sentence: None,
+    on_connect: OnConnect = lambda client, address, version, certificate: None,
 ) -> Server:
     """Create the server of a federation's folder; it listens once its context is entered."""
     settings = folder.settings
     limits = Limits(per_address=settings.per_address)
     largest = largest_answer(folder.agreement)
     roster = lambda: folder.roster  # noqa: E731
-    leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
-    place = settings.bind, settings.port
-    return Server(*place, folder.tls, roster, largest, tell=denied, meet=meet, limits=limits, leave=leave)
+    on_leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
+    return Server(
+        settings.bind,
+        settings.port,
+        folder.tls,
+        roster,
+        largest,
+        log=on_denied,
+        on_connect=on_connect,
+        on_leave=on_leave,
+        limits=limits,
+    )
 
 
-def run(folder: FederationFolder, server: Server, tell: Observer = ignore) -> Run:
+def run(folder: FederationFolder, server: Server, notify: Observer = ignore) -> Run:
     """Run the rounds, from the first or from the last checkpoint."""
     try:
         return run_federation(
@@ -88,7 +98,7 @@ def run(folder: FederationFolder, server: Server, tell: Observer = ignore) -> Ru
             server,
             folder.run_folder,
             clients=folder,
-            tell=tell,
+            notify=notify,
         )
     finally:
         server.close()

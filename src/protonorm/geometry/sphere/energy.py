@@ -13,7 +13,7 @@ from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Below1, Count, Fraction, Positive
 from protonorm.geometry.points import Array, Block, Cloud, blocks, chunks, convert_back, make_cloud, read_points, unit
 
-LARGEST = math.log(torch.finfo(torch.float64).max)
+MAX_LOG = math.log(torch.finfo(torch.float64).max)
 FEW = 10_000  # number of values up to which logarithms are taken individually
 EMPTY = -1e300  # represents log 0
 WARM_UP = {"change": 0, "rounding": 10}  # the authors' code compares forces only from its iteration 11 on
@@ -70,7 +70,7 @@ def force_of(state: ForceField, s: float) -> Tensor:
 
 def exp_or_inf(level: float) -> float:
     """Compute the exponential; infinity on overflow."""
-    return math.exp(level) if level < LARGEST else math.inf
+    return math.exp(level) if level < MAX_LOG else math.inf
 
 
 def force_field(points: Tensor, s: float) -> ForceField:

@@ -46,10 +46,10 @@ def traffic(groups: Groups) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for slot, (name, runs) in enumerate(groups.items()):
         rows.append({"name": name, "slot": slot})
-        for way in ("up", "down"):
-            counts = [[getattr(record.bytes, way) for record in run.rounds] for run in runs]
-            rows[-1][way] = round(fmean(map(sum, counts)))
-            rows[-1][f"round_{way}"] = round(fmean(values[-1] if values else 0 for values in counts))
+        for direction in ("up", "down"):
+            counts = [[getattr(record.bytes, direction) for record in run.rounds] for run in runs]
+            rows[-1][direction] = round(fmean(map(sum, counts)))
+            rows[-1][f"round_{direction}"] = round(fmean(values[-1] if values else 0 for values in counts))
     sent = listed([f"{row['name']} {size_text(row['up'] + row['down'])}" for row in rows])
     return {"rows": rows, "conclusion": f"Sent in all rounds: {sent}."}
 
@@ -71,23 +71,23 @@ def untimed(run: Run) -> str:
     return f"timings.jsonl holds the times of {timed} of {rounds} rounds" if timed < rounds else ""
 
 
-def thinned(items: Sequence[Any], most: int) -> list[Any]:
+def thinned(items: Sequence[Any], limit: int) -> list[Any]:
     """Return at most `most` items, evenly spaced, including the first and the last."""
-    if len(items) <= most:
+    if len(items) <= limit:
         return list(items)
-    chosen = np.unique(np.linspace(0, len(items) - 1, max(most, 2)).round().astype(int))
+    chosen = np.unique(np.linspace(0, len(items) - 1, max(limit, 2)).round().astype(int))
     return [items[i] for i in chosen]
 
 
-def _over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0, most: float = np.inf) -> Line:
+def _over_seeds(name: str, slot: int, curves: Sequence[Curve], scale: float = 1.0, upper: float = np.inf) -> Line:
     """Average curves over the seeds that reached each round; the band is that of tables, from 0 to `most`."""
     rounds = thinned(sorted(set().union(*curves)), POINTS)
     values = [[scale * curve[round] for curve in curves if round in curve] for round in rounds]
     means = list(map(fmean, values))
     line = {"name": name, "slot": slot, "x": rounds, "y": list(map(significant, means))}
-    if any(len(some) > 1 for some in values):
-        bands = [spread(some) or (some[0], some[0]) for some in values]
-        line["low"], line["high"] = (list(map(significant, ends)) for ends in np.clip(bands, 0, most).T)
+    if any(len(seeds) > 1 for seeds in values):
+        bands = [spread(seeds) or (seeds[0], seeds[0]) for seeds in values]
+        line["low"], line["high"] = (list(map(significant, ends)) for ends in np.clip(bands, 0, upper).T)
     return line
 
 
@@ -97,9 +97,9 @@ def _lines(groups: Groups, curve: Callable[[Run], Curve], scale: float = 1.0) ->
     return [line for line in lines if line["x"]]
 
 
-def _chart(id: str, title: str, label: str, lines: Sequence[Line], conclusion: str, **more: Any) -> Chart:
+def _chart(id: str, title: str, label: str, lines: Sequence[Line], conclusion: str, **options: Any) -> Chart:
     """Build the description of a chart; its conclusion also serves readers who cannot see it."""
-    return {"id": id, "title": title, "label": label, "lines": list(lines), "conclusion": conclusion, **more}
+    return {"id": id, "title": title, "label": label, "lines": list(lines), "conclusion": conclusion, **options}
 
 
 def _accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[Chart]:
@@ -120,7 +120,9 @@ def _accuracy_charts(groups: Groups, majorities: Sequence[Row]) -> list[Chart]:
 
 def _accuracy_line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line:
     """Build the line of a method's pooled accuracy in per cent, with the reported round of each run."""
-    values = [{record.round: one.pooled for record in run.rounds if (one := record.rules.get(rule))} for run in runs]
+    values = [
+        {record.round: accuracy.pooled for record in run.rounds if (accuracy := record.rules.get(rule))} for run in runs
+    ]
     curves = list(filter(None, values))
     chosen = [(run.chosen.record.round, curve) for run, curve in zip(runs, values, strict=True) if run.chosen]
     last = fmean(100 * curve[max(curve)] for curve in curves) if curves else None  # of each seed, in its own last round
@@ -134,21 +136,21 @@ def _accuracy_line(name: str, slot: int, runs: Sequence[Run], rule: str) -> Line
 
 def _accuracy_chart(id: str, title: str, lines: Sequence[Line], level: Cell | None) -> Chart:
     """Build a chart of accuracies; its conclusion gives each method's last accuracy and the reported rounds."""
-    known = [line for line in lines if line["x"]]
+    evaluated = [line for line in lines if line["x"]]
     conclusion = (UNTESTED if all(line["untested"] for line in lines) else NOTHING).format("")
     reference: list[dict[str, Any]] = [{"name": "majority", "y": rounded(100 * level.mean)}] if level else []
-    if known:
-        done = max(line["ends"][-1] for line in known)
-        ends = listed([f"{line['name']} {line['last']:.2f} %{_ended(line['ends'], done)}" for line in known])
-        guess = [f"; guessing the majority class gives {per_cent(one['y'] / 100)}" for one in reference]
-        conclusion = f"After {counted(done, 'round')}: {ends}{''.join(guess)}."
-    rounds = {line["name"]: sorted({round for round, _ in line["reported"]}) for line in known if line["reported"]}
-    texts = {name: listed(list(map(str, some))) for name, some in rounds.items()}
+    if evaluated:
+        done = max(line["ends"][-1] for line in evaluated)
+        ends = listed([f"{line['name']} {line['last']:.2f} %{_ended(line['ends'], done)}" for line in evaluated])
+        remarks = [f"; guessing the majority class gives {per_cent(line['y'] / 100)}" for line in reference]
+        conclusion = f"After {counted(done, 'round')}: {ends}{''.join(remarks)}."
+    rounds = {line["name"]: sorted({round for round, _ in line["reported"]}) for line in evaluated if line["reported"]}
+    texts = {name: listed(list(map(str, numbers))) for name, numbers in rounds.items()}
     if len(set(texts.values())) == 1:
         conclusion += f" Reported round: {next(iter(texts.values()))}."
     elif texts:
         conclusion += f" Reported rounds: {', '.join(f'{name} {text}' for name, text in texts.items())}."
-    return _chart(id, title, "test accuracy, pooled (%)", known, conclusion, reference=reference, most=100)
+    return _chart(id, title, "test accuracy, pooled (%)", evaluated, conclusion, reference=reference, most=100)
 
 
 def _ended(rounds: Sequence[int], done: int) -> str:
@@ -158,12 +160,12 @@ def _ended(rounds: Sequence[int], done: int) -> str:
     return f" (round {rounds[0]})" if len(rounds) == 1 else f" (rounds {rounds[0]} to {rounds[-1]})"
 
 
-def _byte_chart(groups: Groups, way: str) -> Chart:
+def _byte_chart(groups: Groups, direction: str) -> Chart:
     """Build the chart of the bytes that all clients together send or receive in each round."""
-    known = _lines(groups, lambda run: {one.round: getattr(one.bytes, way) for one in run.rounds}, 1e-3)
-    ends = listed([f"{line['name']} {size_text(1000 * line['y'][-1])}" for line in known])
+    lines = _lines(groups, lambda run: {record.round: getattr(record.bytes, direction) for record in run.rounds}, 1e-3)
+    ends = listed([f"{line['name']} {size_text(1000 * line['y'][-1])}" for line in lines])
     conclusion = f"In the last round, all clients together: {ends}." if ends else "No round is done yet."
-    return _chart(f"bytes-{way}", f"Bytes {way}, a round", f"kB {way}", known, conclusion, zero=True)
+    return _chart(f"bytes-{direction}", f"Bytes {direction}, a round", f"kB {direction}", lines, conclusion, zero=True)
 
 
 def _seconds_chart(groups: Groups) -> Chart:
@@ -194,7 +196,7 @@ def _ranges(groups: Groups, part: Callable[[Run, RoundRecord], Range | None]) ->
     """Build lines of the mean of each round with a band from smallest to largest, averaged over seeds."""
     lines = []
     for slot, (name, runs) in enumerate(groups.items()):
-        curves = [{record.round: one for record in run.rounds if (one := part(run, record))} for run in runs]
+        curves = [{record.round: numbers for record in run.rounds if (numbers := part(run, record))} for run in runs]
         rounds = thinned(sorted(set[int]().union(*curves)), POINTS)
         values = [np.mean([curve[round] for curve in curves if round in curve], axis=0) for round in rounds]
         low, y, high = ([significant(value[i]) for value in values] for i in range(3))
@@ -215,10 +217,10 @@ def _margins(run: Run, record: RoundRecord) -> Range | None:
     return float(shares.min()), float(shares.mean()), float(shares.max())
 
 
-def _last_range(lines: Sequence[Line], what: str) -> str:
+def _last_range(lines: Sequence[Line], title: str) -> str:
     ends = [(line["name"], *(line[part][-1] for part in ("y", "low", "high"))) for line in lines]
     texts = [f"{name} {mean:.3g} (from {low:.3g} to {high:.3g})" for name, mean, low, high in ends]
-    return f"After the last recorded round, {what}: {listed(texts)}."
+    return f"After the last recorded round, {title}: {listed(texts)}."
 
 
 class Snapshot(NamedTuple):
@@ -233,15 +235,19 @@ class Snapshot(NamedTuple):
 def read_snapshots(run: Run, runs: int) -> tuple[list[Snapshot], list[str]]:
     """Read the prototypes of as many rounds as a page of `runs` runs can hold, and note unreadable files."""
     folder, rounds = run.folder / layout.PROTOTYPES, run.snapshots()
-    there = [round for round in rounds if layout.exists(folder / f"{round}.safetensors")]
-    most = COORDINATES // (5 * len(run.info.classes) * runs)
-    shots = {round: _read(run, round) for round in thinned(there, max(2, most))}
-    unread = {"missing": [round for round in rounds if round not in there]}
+    available = [round for round in rounds if layout.exists(folder / f"{round}.safetensors")]
+    limit = COORDINATES // (5 * len(run.info.classes) * runs)
+    shots = {round: _read(run, round) for round in thinned(available, max(2, limit))}
+    unread = {"missing": [round for round in rounds if round not in available]}
     unread["damaged"] = [round for round, shot in shots.items() if shot is None]
     sentences = []
-    for why, some in unread.items():
-        names = listed([f"{round}.safetensors" for round in some], FILES)
-        sentences += [f"Of the folder prototypes, {names} {'is' if len(some) == 1 else 'are'} {why}."] if some else []
+    for why, rounds_unread in unread.items():
+        names = listed([f"{round}.safetensors" for round in rounds_unread], FILES)
+        sentences += (
+            [f"Of the folder prototypes, {names} {'is' if len(rounds_unread) == 1 else 'are'} {why}."]
+            if rounds_unread
+            else []
+        )
     return list(filter(None, shots.values())), sentences
 
 
@@ -288,8 +294,8 @@ def directions(units: Numbers) -> Numbers:
 def shown_share(units: Numbers, basis: Numbers) -> float:
     """Return the share of the vectors' variance that a projection shows."""
     centred = units - units.mean(0)
-    whole = float(np.square(centred).sum())
-    return float(np.square(centred @ basis).sum()) / whole if whole > FLAT else 1.0
+    total = float(np.square(centred).sum())
+    return float(np.square(centred @ basis).sum()) / total if total > FLAT else 1.0
 
 
 def _read(run: Run, round: int) -> Snapshot | None:

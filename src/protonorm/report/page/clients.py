@@ -43,12 +43,12 @@ def populations_and_runs(groups: Groups) -> dict[str, Any]:
             population = populations.setdefault(key, _describe_population(run, name))["name"]
             seed = run.info.experiment.seed
             label = f"{name}, seed {seed}" if len(runs) > 1 else name
-            about = {"name": label, "slot": slot, "population": population}
-            details.append(about | {"method": name, "seed": seed, "headline": run.info.headline} | _details(run, count))
+            entry = {"name": label, "slot": slot, "population": population}
+            details.append(entry | {"method": name, "seed": seed, "headline": run.info.headline} | _details(run, count))
             snapshots, damages = read_snapshots(run, count)
             unread += [f"{label}: {damage}" for damage in damages]
             if snapshots:
-                spheres.append(about | sphere(snapshots, len(run.info.classes)))
+                spheres.append(entry | sphere(snapshots, len(run.info.classes)))
     parts = {"populations": list(populations.values()), "runs": details, "spheres": spheres}
     return {**parts, "unread": unread, "rules": rules_of(groups)}
 
@@ -83,17 +83,17 @@ def _details(run: Run, runs: int) -> dict[str, Any]:
     It is None for a round in which a rule was not evaluated.
     """
     shown, rules = thinned(range(run.info.experiment.clients), SHOWN), run.info.rules
-    most = min(ROUNDS, NUMBERS // ((len(shown) + len(run.info.classes)) * len(rules) * runs))
+    limit = min(ROUNDS, NUMBERS // ((len(shown) + len(run.info.classes)) * len(rules) * runs))
     reported = run.chosen.record.round if run.chosen else None
     evaluated = [record for record in run.rounds if record.rules]
-    chosen = {record.round for record in thinned(evaluated, max(2, most))} | {reported}
+    chosen = {record.round for record in thinned(evaluated, max(2, limit))} | {reported}
     records = [record for record in evaluated if record.round in chosen]
     accuracies = {}
     for rule in rules:
-        known = [record if record.rules.get(rule) else None for record in records]
+        evaluated_records = [record if record.rules.get(rule) else None for record in records]
         accuracies[rule] = {
-            "clients": [record and _per_cents(run.by_client(record, rule)[shown]) for record in known],
-            "classes": [record and _per_cents(run.by_class(record, rule)) for record in known],
+            "clients": [record and _per_cents(run.by_client(record, rule)[shown]) for record in evaluated_records],
+            "classes": [record and _per_cents(run.by_class(record, rule)) for record in evaluated_records],
         }
     return {"rounds": [record.round for record in records], "reported": reported, "rules": accuracies}
 
@@ -127,30 +127,39 @@ class Cases(NamedTuple):
 
 def gains(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
     """Build the panels and the table of gains; both are empty without a reference."""
-    every = [(kind, row, one) for kind in KINDS for row in table if (one := row.contrast(kind))]
-    known = [(kind, row, one.reference, one.transfer) for kind, row, one in every if one.transfer]
-    transfers = [transfer for _, _, _, transfer in known]
+    pairs = [(kind, row, contrast) for kind in KINDS for row in table if (contrast := row.contrast(kind))]
+    comparable = [
+        (kind, row, contrast.reference, contrast.transfer) for kind, row, contrast in pairs if contrast.transfer
+    ]
+    transfers = [transfer for _, _, _, transfer in comparable]
     infos = [run.info for runs in groups.values() for run in runs]
-    named = [info.network_name(id) for info in infos for id in range(min(len(info.networks), info.experiment.clients))]
-    networks = list(dict.fromkeys(named))
+    network_names = [
+        info.network_name(id) for info in infos for id in range(min(len(info.networks), info.experiment.clients))
+    ]
+    networks = list(dict.fromkeys(network_names))
     panels = []
-    for number, (kind, row, reference, transfer) in enumerate(known):
+    for number, (kind, row, reference, transfer) in enumerate(comparable):
         cases = _cases(contrasts.pair_runs(groups[row.method], groups[reference], KINDS[kind][1]))
-        about = {"id": f"gains-{number}", "kind": kind, "slot": list(groups).index(row.method)}
-        about["title"] = f"{row.method} against {reference}"
-        panels.append(about | _panel(cases, transfer, groups[row.method][0], networks, CASES // len(known)))
+        entry = {"id": f"gains-{number}", "kind": kind, "slot": list(groups).index(row.method)}
+        entry["title"] = f"{row.method} against {reference}"
+        panels.append(entry | _panel(cases, transfer, groups[row.method][0], networks, CASES // len(comparable)))
     verdicts = meaning_of_verdicts(transfers)
     explained = f"Intervals: 95 %, by the bootstrap over seeds and clients. {verdicts}"
     return {
-        "kinds": [(kind, heading) for kind, (heading, _) in KINDS.items() if any(kind == one[0] for one in known)],
+        "kinds": [
+            (kind, heading) for kind, (heading, _) in KINDS.items() if any(kind == item[0] for item in comparable)
+        ],
         "panels": panels,
         "networks": networks,
         "rows": [
-            {"method": row.method, "against": one.reference, "cells": _cells(one.transfer)} for _, row, one in every
+            {"method": row.method, "against": contrast.reference, "cells": _cells(contrast.transfer)}
+            for _, row, contrast in pairs
         ],
-        "tested": any(one.p_holm is not None for one in transfers),
+        "tested": any(transfer.p_holm is not None for transfer in transfers),
         "explained": explained if verdicts else "There is no interval, and so no verdict.",
-        "mismatches": [no_gain(row, one, one.reference) for _, row, one in every if not one.transfer],
+        "mismatches": [
+            no_gain(row, contrast, contrast.reference) for _, row, contrast in pairs if not contrast.transfer
+        ],
     }
 
 
@@ -158,15 +167,15 @@ def _cases(paired: contrasts.Pairs) -> Cases:
     """Collect the clients of all pairs, with their accuracies under the headline rules in the reported rounds."""
     columns: list[tuple[NDArray[Any], ...]] = []
     for run, reference in paired.pairs:
-        ours, theirs = contrasts.reported_accuracies(run), contrasts.reported_accuracies(reference)
-        (ids,) = np.nonzero(~np.isnan(ours))
+        accuracies, baseline = contrasts.reported_accuracies(run), contrasts.reported_accuracies(reference)
+        (ids,) = np.nonzero(~np.isnan(accuracies))
         networks = np.array([run.info.network_name(id) for id in ids.tolist()], object)
         seeds, samples = np.full(len(ids), run.info.experiment.seed), run.population.train.sum(1)[ids]
-        columns.append((ids, seeds, samples, networks, ours[ids], theirs[ids]))
+        columns.append((ids, seeds, samples, networks, accuracies[ids], baseline[ids]))
     return Cases(*map(np.concatenate, zip(*columns, strict=True)))
 
 
-def _panel(cases: Cases, transfer: Transfer, run: Run, networks: list[str], most: int) -> dict[str, Any]:
+def _panel(cases: Cases, transfer: Transfer, run: Run, networks: list[str], limit: int) -> dict[str, Any]:
     """Build a chart: a point for each case, and in words the mean gain, its interval, the verdict and the losses."""
     interval = f", without an interval ({transfer.no_interval})"
     if transfer.interval:
@@ -176,7 +185,7 @@ def _panel(cases: Cases, transfer: Transfer, run: Run, networks: list[str], most
     )
     sentence, count = contrasts.who_gains(transfer), len(cases.gains)
     columns = [column.tolist() for column in (*cases, cases.gains)]
-    shown = thinned(list(zip(*columns, strict=True)), most)
+    shown = thinned(list(zip(*columns, strict=True)), limit)
     fewer = f" The chart shows {len(shown)} of {count} cases." if len(shown) < count else ""
     counted = bool(cases.samples.any())
     rows = [

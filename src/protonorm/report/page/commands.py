@@ -51,12 +51,12 @@ class Command(NamedTuple):
 
 def commands(groups: Groups) -> dict[str, Any]:
     """Build one command for all runs where possible, and one for each run."""
-    runs = [run for found in groups.values() for run in found]
+    runs = [run for seeds in groups.values() for run in seeds]
     singles = [(run.info.key, run_command(run.info)) for run in runs]
-    whole = compare_command(groups) if len(runs) > 1 else None
+    comparison = compare_command(groups) if len(runs) > 1 else None
     notes = dict.fromkeys(note for _, command in singles for note in command.notes)
     return {
-        "compare": shell_text("compare", whole.words) if whole else None,
+        "compare": shell_text("compare", comparison.words) if comparison else None,
         "runs": [(visible(key), shell_text("run", command.words)) for key, command in singles],
         "notes": [visible(note) for note in notes],
     }
@@ -73,13 +73,13 @@ def compare_command(groups: Groups) -> Command | None:
 
     If every method but Local also has its solo control, and there are no other runs, the command creates both.
     """
-    both = len({is_solo(runs[0]) for runs in groups.values()}) == 2
-    if both and not _have_controls(groups):
+    with_controls = len({is_solo(runs[0]) for runs in groups.values()}) == 2
+    if with_controls and not _have_controls(groups):
         return None
-    infos = [[run.info for run in runs] for runs in groups.values() if not (both and is_solo(runs[0]))]
+    infos = [[run.info for run in runs] for runs in groups.values() if not (with_controls and is_solo(runs[0]))]
     seeds = [[info.experiment.seed for info in group] for group in infos]
     every = [info for group in infos for info in group]
-    if any(one != seeds[0] for one in seeds) or any(_shared(info) != _shared(every[0]) for info in every):
+    if any(item != seeds[0] for item in seeds) or any(_shared(info) != _shared(every[0]) for info in every):
         return None
     if any("auxiliary" in info.changed for info in every):
         return None  # `local`, which is part of every comparison, does not accept it
@@ -87,15 +87,15 @@ def compare_command(groups: Groups) -> Command | None:
     methods = [_method(group[0], notes) for group in infos]
     if any("," in field for _, fields in methods for field in fields):
         return None  # commas separate the fields of a method
-    given = {name: (value, info) for info in every for name, value in info.changed.items()}
+    changed = {name: (value, info) for info in every for name, value in info.changed.items()}
     words = [":".join(filter(None, [name, ",".join(fields)])) for name, fields in methods]
     words += [
         f"{name}={_value(name, value, info, notes)}"
-        for name, (value, info) in given.items()
+        for name, (value, info) in changed.items()
         if name.split(".")[0] not in ("algorithm", "seed")
     ]
     words += [] if seeds[0] == [0] else [seeds_word(seeds[0])]
-    return Command([*words, *(["--solo"] if both else [])], notes)
+    return Command([*words, *(["--solo"] if with_controls else [])], notes)
 
 
 def _have_controls(groups: Groups) -> bool:
@@ -136,11 +136,11 @@ def settings_table(groups: Groups) -> dict[str, Any]:
         texts = {name: setting_text(value) for name, value in run_settings(runs[0].info).items()}
         texts["seed"] = ", ".join(str(run.info.experiment.seed) for run in runs)
         columns.append((texts, set().union(*(run.info.changed for run in runs))))
-    places = {name: place for place, name in enumerate(columns[0][0])}
+    positions = {name: position for position, name in enumerate(columns[0][0])}
     names = dict.fromkeys(name for texts, _ in columns for name in texts)
     rows = [
-        (name, [(texts.get(name, ""), name in given) for texts, given in columns])
-        for name in sorted(names, key=lambda name: places.get(name.split(".")[0], len(places)))
+        (name, [(texts.get(name, ""), name in changed) for texts, changed in columns])
+        for name in sorted(names, key=lambda name: positions.get(name.split(".")[0], len(positions)))
     ]
     return {"methods": list(groups), "rows": rows}
 
@@ -166,21 +166,21 @@ def _value(name: str, value: Any, info: RunInfo, notes: list[str]) -> str:
     if name in NETWORKS:
         own = [network["name"] for network in info.networks if isinstance(network, dict)]
         names = [value] if isinstance(value, str) else value
-        return ",".join(_named("network", one, [] if one in own else [one], notes) for one in names)
+        return ",".join(_named("network", network, [] if network in own else [network], notes) for network in names)
     return setting_text(value)
 
 
-def _named(kind: str, name: str, known: Collection[str], notes: list[str]) -> str:
+def _named(kind: str, name: str, registered: Collection[str], notes: list[str]) -> str:
     """Return the word for a component or a network, given the known names."""
-    base, _, rest = name.partition(":")
+    base, _, path = name.partition(":")
     if base.startswith(PREFIX) or base.endswith(".py"):
         file = f"{base.removeprefix(PREFIX).removesuffix('.py')}.py"
         notes.append(f"{file} is a file of your own: its folder is not on record.")
-        return f"{file}:{rest}"
-    if base in known and base != name:
-        notes.append(f"The record tells the {kind} {name} by its content: put the place of {rest} for PATH.")
+        return f"{file}:{path}"
+    if base in registered and base != name:
+        notes.append(f"The record tells the {kind} {name} by its content: put the place of {path} for PATH.")
         return f"{base}:PATH"
-    if name not in known:
+    if name not in registered:
         notes.append(f"The {kind} {name} was given from Python: no command makes it.")
     return name
 
@@ -194,7 +194,7 @@ def origins(groups: Groups) -> list[dict[str, Any]]:
     for run in (run for runs in groups.values() for run in runs):
         last = {start.done: start for start in run.starts}
         led = [start for start in last.values() if start.done < len(run.rounds)] or list(last.values())[-1:]
-        keys.setdefault(tuple(_facts(start, several=len(led) > 1) for start in led), []).append(run.info.key)
+        keys.setdefault(tuple(_facts(start, numbered=len(led) > 1) for start in led), []).append(run.info.key)
     return [{"runs": runs, "starts": [list(facts) for facts in starts]} for starts, runs in keys.items() if starts]
 
 
@@ -204,24 +204,24 @@ def sources(groups: Groups) -> dict[str, Any]:
     for run in (run for runs in groups.values() for run in runs):
         metrics = layout.read_file(run.folder / layout.METRICS)
         digest = "no file" if metrics is None else hashlib.sha256(metrics).hexdigest()[:16]
-        about = {"folder": run.folder.resolve().name, "key": run.info.key}
-        rows.append(about | {"metrics": digest, "versions": _versions(run.info.versions)})
+        facts = {"folder": run.folder.resolve().name, "key": run.info.key}
+        rows.append(facts | {"metrics": digest, "versions": _versions(run.info.versions)})
     return {"parts": SOURCES, "runs": rows}
 
 
-def _facts(made: Provenance, *, several: bool) -> Facts:
+def _facts(provenance: Provenance, *, numbered: bool) -> Facts:
     states = {None: "", True: ", with changes that were not committed", False: ", nothing changed since"}
     facts = {
-        "command": made.command,
-        "commit": "no repository" if made.commit is None else f"{made.commit}{states[made.dirty]}",
-        "versions": _versions(made.versions),
-        "processor": f"{made.cpu}, {counted(made.cores, 'core')}",
-        "threads": f"{made.threads} in each process",
-        "engine": made.engine,
-        "device": made.device,
-        "platform": made.platform,
+        "command": provenance.command,
+        "commit": "no repository" if provenance.commit is None else f"{provenance.commit}{states[provenance.dirty]}",
+        "versions": _versions(provenance.versions),
+        "processor": f"{provenance.cpu}, {counted(provenance.cores, 'core')}",
+        "threads": f"{provenance.threads} in each process",
+        "engine": provenance.engine,
+        "device": provenance.device,
+        "platform": provenance.platform,
     }
-    return (*([("from round", str(made.done + 1))] if several else []), *facts.items())
+    return (*([("from round", str(provenance.done + 1))] if numbered else []), *facts.items())
 
 
 def _versions(versions: Mapping[str, str]) -> str:

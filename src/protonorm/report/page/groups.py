@@ -22,49 +22,49 @@ WHOLE = 10**9  # integral floats below this are written without a decimal point
 
 def by_method(runs: Iterable[Run]) -> Groups:
     """Group runs that differ only in the seed, and name the groups by their differences."""
-    alike: dict[str, list[Run]] = {}
+    grouped: dict[str, list[Run]] = {}
     for run in {run.folder.resolve(): run for run in runs}.values():
         plain = run.info.experiment.plain() | {"seed": None}
-        alike.setdefault(json.dumps(plain, sort_keys=True), []).append(run)
-    groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in alike.values()]
+        grouped.setdefault(json.dumps(plain, sort_keys=True), []).append(run)
+    groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in grouped.values()]
     return dict(zip(_names([run_settings(group[0].info) for group in groups]), groups, strict=True))
 
 
 def differences(groups: Groups) -> list[str]:
     """List the settings in which groups differ, other than the method, its second network and its control."""
     settings = [run_settings(runs[0].info, without=OWN) for runs in groups.values()]
-    names = dict.fromkeys(name for one in settings for name in one)
-    return [name for name in names if len({str(one.get(name)) for one in settings}) > 1]
+    names = dict.fromkeys(name for item in settings for name in item)
+    return [name for name in names if len({str(item.get(name)) for item in settings}) > 1]
 
 
 def _names(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the name of each group: the method with its settings, then other differences in parentheses."""
     ordered = []  # without method and seed, and with the data first, as the most important difference
-    for one in settings:
-        own = [name for name in one if name.split(".")[0] not in OWN]
+    for item in settings:
+        own = [name for name in item if name.split(".")[0] not in OWN]
         first = [name for kind in ("dataset", "partition", "clients") for name in own if name.split(".")[0] == kind]
-        ordered.append({name: one[name] for name in (*first, *own)})
-    others = labels(ordered)
+        ordered.append({name: item[name] for name in (*first, *own)})
+    suffixes = labels(ordered)
     names: list[str] = []
     seen: Counter[str] = Counter()
-    for one, other in zip(settings, others, strict=True):
-        solo = "solo" if one.get("control") == "solo" else ""  # as `compare --solo` names them
+    for item, other in zip(settings, suffixes, strict=True):
+        solo = "solo" if item.get("control") == "solo" else ""  # as `compare --solo` names them
         words = ", ".join(filter(None, [solo, other]))
-        name = _method(one, settings) + (f" ({words})" if words else "")
+        name = _method(item, settings) + (f" ({words})" if words else "")
         seen[name] += 1
         names.append(name if seen[name] == 1 else f"{name} no. {seen[name]}")  # two classes may share a name
     return names
 
 
-def _method(one: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
-    if one.get("label"):  # the user's own name
-        return str(one["label"])
+def _method(chosen: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
+    if chosen.get("label"):  # the user's own name
+        return str(chosen["label"])
     same = ("algorithm", "dataset")  # defaults of a method's settings may depend on the data
-    alike = [other for other in settings if all(other[name] == one[name] for name in same)]
-    own = [name for name in one if name.split(".")[0] in ("algorithm", "auxiliary") and name != "algorithm"]
-    differ = [name for name in own if len({str(other.get(name)) for other in alike}) > 1]
-    words = [f"{name.removeprefix('algorithm.')}={setting_text(one[name])}" for name in differ]
-    return f"{one['algorithm'].split(':')[-1]}{':' if words else ''}{','.join(words)}"
+    equals = [other for other in settings if all(other[name] == chosen[name] for name in same)]
+    own = [name for name in chosen if name.split(".")[0] in ("algorithm", "auxiliary") and name != "algorithm"]
+    differ = [name for name in own if len({str(other.get(name)) for other in equals}) > 1]
+    words = [f"{name.removeprefix('algorithm.')}={setting_text(chosen[name])}" for name in differ]
+    return f"{chosen['algorithm'].split(':')[-1]}{':' if words else ''}{','.join(words)}"
 
 
 def per_cent(value: float | None) -> str:

@@ -38,7 +38,7 @@ def lead(groups: Groups, table: Sequence[Row]) -> str:
         untested = all(is_untested(run) for runs in part.values() for run in runs)
         outcome = _outcome(rows(part) if where else table)
         sentences.append(outcome or (UNTESTED if untested else NOTHING).format(where))
-    sentences += [f"Test accuracies are pooled over clients, {how}."] if (how := how_chosen(table)) else []
+    sentences += [f"Test accuracies are pooled over clients, {choice}."] if (choice := how_chosen(table)) else []
     return " ".join(filter(None, [*sentences, what_spread_is(table)]))
 
 
@@ -62,7 +62,7 @@ def _outcome(table: Sequence[Row]) -> str:
                 f"No method stands out under the rule {row.rule}: {row.method}, with {row.cells['accuracy']} %, cannot "
                 f"be told apart from {listed(list(row.alike), RIVALS)}{reason}."
             )
-        elif sum(one.rule == row.rule for one in heads) == 1:
+        elif sum(head.rule == row.rule for head in heads) == 1:
             sentences.append(f"{reached}.")
     sentences += [NOT_RANKED] if len({row.rule for row in heads}) > 1 else []
     levels = [row.cells["accuracy"] for row in table if row.is_majority]
@@ -136,21 +136,23 @@ def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
 
 def _rounds_text(rounds: Sequence[int]) -> str:
     """Format the reported rounds of the seeds, or their range if there are many."""
-    known = sorted(set(rounds))
-    return (listed(list(map(str, known))) if len(known) <= ROUNDS else f"{known[0]} to {known[-1]}") or "–"
+    distinct = sorted(set(rounds))
+    return (listed(list(map(str, distinct))) if len(distinct) <= ROUNDS else f"{distinct[0]} to {distinct[-1]}") or "–"
 
 
 def _how_drawn(groups: Groups) -> str:
     """Describe the number of seeds of the curves, and the meaning of their bands."""
-    most = max(len(runs) for runs in groups.values())
-    if most == 1:
+    largest = max(len(runs) for runs in groups.values())
+    if largest == 1:
         return "Lines are of one seed: there are no bands."
     counts = {len(runs) for runs in groups.values()}
-    each = f"{most} seeds" if len(counts) == 1 else listed([f"{len(runs)} of {name}" for name, runs in groups.items()])
+    counts_text = (
+        f"{largest} seeds" if len(counts) == 1 else listed([f"{len(runs)} of {name}" for name, runs in groups.items()])
+    )
     fewer = "" if len(counts) == 1 else "seeds: "
     return (
-        f"Lines are means over the seeds that reached a round ({fewer}{each}), bands the 95 % interval of the mean, or "
-        "the range of two seeds, as in tables; a single seed has no band."
+        f"Lines are means over the seeds that reached a round ({fewer}{counts_text}), bands the 95 % interval of the "
+        "mean, or the range of two seeds, as in tables; a single seed has no band."
     )
 
 
@@ -159,15 +161,17 @@ def _where(row: Row) -> str:
     if not row.rounds:
         return ""
     by = {"validation": "by validation", "test": "the best test round: optimistic", "last": "the last one"}
-    how = [by[one] for one in row.chosen_by.split(", ")]
-    several = "s" if len(set(row.rounds)) > 1 else ""
-    return f", round{several} {_rounds_text(row.rounds)} ({listed(how)})"
+    choices = [by[choice] for choice in row.chosen_by.split(", ")]
+    plural = "s" if len(set(row.rounds)) > 1 else ""
+    return f", round{plural} {_rounds_text(row.rounds)} ({listed(choices)})"
 
 
 def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
     """Build the table of measures, a row for each method and rule; no rows without recorded measures."""
     # name in the record: (title, meaning, whether it is a fraction, shown in per cent)
-    described = {"p10": P10} | {name: (one.title, one.meaning, one.share) for name, one in metrics().items()}
+    described = {"p10": P10} | {
+        name: (metric.title, metric.meaning, metric.share) for name, metric in metrics().items()
+    }
     lines: list[dict[str, Any]] = []
     for row in (row for row in table if row.method in groups):
         runs = groups[row.method]
@@ -178,14 +182,14 @@ def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
             cell = Cell.of([getattr(value, name, None) for value in values], repeated)
             cells.append(cell.text(*((100, 2) if share else (1, 3))) if cell else "–")
         continued = bool(lines) and lines[-1]["method"] == row.method
-        about = {"method": row.method, "rule": row.rule, "headline": row.headline}
-        lines.append({**about, "cells": cells, "continued": continued})
-    known = any(text != "–" for line in lines for text in line["cells"])
+        entry = {"method": row.method, "rule": row.rule, "headline": row.headline}
+        lines.append({**entry, "cells": cells, "continued": continued})
+    evaluated = any(text != "–" for line in lines for text in line["cells"])
     return {
         "titles": [title for title, _, _ in described.values()],
-        "meanings": [(title, what) for title, what, _ in described.values()],
+        "meanings": [(title, meaning) for title, meaning, _ in described.values()],
         "dashes": any("–" in line["cells"] for line in lines),
-        "rows": lines if known else [],
+        "rows": lines if evaluated else [],
     }
 
 
@@ -198,37 +202,37 @@ def standings(groups: Groups) -> list[dict[str, Any]]:
             "key": run.info.key,
             "state": "stopped" if run.failure else "finished" if run.finished else "unfinished",
             "standing": standing(run),
-            "accuracy": per_cent(found.pooled if found else None),
+            "accuracy": per_cent(accuracy.pooled if accuracy else None),
             "round": chosen.record.round if chosen else "–",
             "by": WAYS[chosen.by] if chosen else "–",
-            "best": per_cent(beside.best.pooled if beside else None),
-            "best_round": beside.best.round if beside else "–",
+            "best": per_cent(summary.best.pooled if summary else None),
+            "best_round": summary.best.round if summary else "–",
         }
         for name, runs in groups.items()
         for run in runs
-        for chosen, beside in [(run.chosen, run.summary())]
-        for found in [chosen.record.rules.get(run.info.headline) if chosen else None]
+        for chosen, summary in [(run.chosen, run.summary())]
+        for accuracy in [chosen.record.rules.get(run.info.headline) if chosen else None]
     ]
 
 
 def notices(groups: Groups) -> list[str]:
     """List warnings for the reader: rounds chosen by test, incomplete runs, runs with different settings."""
-    named = [(f"{name}, seed {run.info.experiment.seed}", run) for name, runs in groups.items() for run in runs]
+    titled = [(f"{name}, seed {run.info.experiment.seed}", run) for name, runs in groups.items() for run in runs]
     tested = [name for name, runs in groups.items() if any(run.chosen and run.chosen.by == "test" for run in runs)]
     warnings = []
     if tested:
         start = "There" if len(tested) == len(groups) else f"For {listed(tested)} there"
         warnings.append(f"{start} is no validation part: the best test round is reported, which is optimistic.")
-    warnings += [f"{name}: {standing(run)}" for name, run in named if not run.finished or run.failure]
-    warnings += [f"{name}: {text}" for name, run in named if (text := _lost_clients(run))]
-    for name, run in named:
+    warnings += [f"{name}: {standing(run)}" for name, run in titled if not run.finished or run.failure]
+    warnings += [f"{name}: {text}" for name, run in titled if (text := _lost_clients(run))]
+    for name, run in titled:
         evaluated = [record for record in run.rounds if record.rules]
         if partial := sum("ids" in run.arrays(record) for record in evaluated):
             where = "every round" if partial == len(evaluated) else f"{partial} of {len(evaluated)} evaluated rounds"
             warnings.append(f"{name}: In {where} only a part of the clients was evaluated; accuracies are theirs.")
     if unlike := differences(groups):
         warnings.append(f"These runs differ in more than the method: {listed(unlike)}. Read the comparison with care.")
-    if len({tuple(run.info.versions.items()) for _, run in named}) > 1:
+    if len({tuple(run.info.versions.items()) for _, run in titled}) > 1:
         warnings.append("These runs were made with different versions; the list of sources names them.")
     if len({len(runs) for runs in groups.values()}) > 1:
         warnings.append("The methods have different numbers of seeds.")

@@ -92,8 +92,8 @@ def show_hidden(value: Any) -> Any:
     if isinstance(value, str):
         return visible(value)
     if isinstance(value, Mapping):
-        return {show_hidden(key): show_hidden(one) for key, one in value.items()}
-    return [show_hidden(one) for one in value] if isinstance(value, list | tuple) else value
+        return {show_hidden(key): show_hidden(item) for key, item in value.items()}
+    return [show_hidden(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def embedded(data: dict[str, Any]) -> Markup:
