@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity
+from torch.nn.functional import cosine_similarity, normalize
 
 from protonorm.core import Client, Samples
 from protonorm.core.privacy import sends_moments
-from protonorm.core.protocols import Site
 from protonorm.core.randomness import seeded
-from protonorm.core.task import Task
+from protonorm.core.task import Site, Task
 from protonorm.core.training import Outgoing
 from protonorm.tensors import Tensors
 
@@ -95,7 +94,7 @@ def examine(
         result = task.algorithm.local_update(client, known, message)
         client.load(result.state)
     features = reader(task, client)
-    with seeded(task.seed, round, site.id, "audit"):
+    with seeded(task.seed, round, site.id, "evaluate"):
         return Audit(
             client.name or str(client.id),
             *(
@@ -109,8 +108,7 @@ def reader(task: Task, client: Client) -> Callable[[Tensor], Tensor]:
     """Return the function from inputs to the vectors of which messages have a mean or a sum by class."""
     names = {name for slot in task.schema.up for form in slot for name in form}
     if sends_moments(task):
-        points = task.algorithm.points
-        return lambda x: points(client.model, x)[:, :-1]
+        return lambda x: normalize(client.model.trunk_features(x))  # (N, D)
     if "classes" in names and names & {*VECTORS}:
         return client.model if "logits" in names else client.model.features
     raise ValueError(
@@ -128,6 +126,8 @@ def rows_of(client: Client, message: Tensors) -> Rows:
     moments = message.get(f"moments.{trunk.digest[:12]}") if trunk else None
     if moments is None:
         return {}
+    if trunk and len(moments) != trunk.width + 1:
+        raise ValueError(f"An audit is for features as they are, got {len(moments) - 1} projections of {trunk.width}.")
     sums = moments.double()
     return {k: sums[:-1, k] for k in range(sums.shape[1]) if bool(sums[:, k].any())}
 
@@ -210,7 +210,7 @@ def invert(row: Tensor, features: Callable[[Tensor], Tensor], shape: Sequence[in
         z = features(x.clamp(-1, 1))[0]
         rough = (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean()
         loss = (z - row).square().sum() / row.square().sum().clamp(min=1e-12) + SMOOTH * rough
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
     return x.detach().clamp(-1, 1)
 
