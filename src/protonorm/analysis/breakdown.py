@@ -11,7 +11,7 @@ from protonorm.analysis.contrasts import EXACT, is_local, is_solo, pair_runs, re
 from protonorm.analysis.settings import run_settings
 from protonorm.analysis.statistics import Numbers
 from protonorm.core.types import rule_name, shown
-from protonorm.metrics import METRICS
+from protonorm.metrics import METRICS, metrics
 from protonorm.runs.layout import INFO, find_runs
 from protonorm.runs.run import UNREADABLE, Population, Run, read_whole
 from protonorm.runs.schema import Component, RoundRecord, RunInfo, read_info
@@ -19,7 +19,8 @@ from protonorm.runs.schema import Component, RoundRecord, RunInfo, read_info
 Rows = list[dict[str, Any]]
 
 SHOWN = ("alpha", "classes_per_client")  # partition settings shown in a headline
-ACCURACIES = ("pooled", "mean", "worst", "p10", *METRICS)  # attributes of an Accuracy
+SUMMARIES = ("pooled", "mean", "worst", "p10")
+ACCURACIES = (*SUMMARIES, *METRICS)  # attributes of an Accuracy
 APART = ("algorithm", "auxiliary", "control", "rounds", "retries", "quorum", "deadline")  # not settings of the data
 
 
@@ -79,7 +80,7 @@ def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None
         case "round":
             records = [(record, rule, value) for record in run.rounds for rule, value in record.rules.items()]
             return [
-                about(run, item) | {"loss": item.loss, "rule": rule} | _accuracies(value)
+                about(run, item) | {"loss": item.loss, "rule": rule} | _accuracies(run, value)
                 for item, rule, value in records
             ]
         case "client":
@@ -98,7 +99,7 @@ def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> 
     ValueError if the clients of `alone` differ.
     """
     rule, record, clients = check_rule(run, rule), _reported(run), run.info.experiment.clients
-    measured = {name: run.measured(record, rule, name) if record else np.full(clients, np.nan) for name in METRICS}
+    measured = {name: run.measured(record, rule, name) if record else np.full(clients, np.nan) for name in run.measures}
     columns = _shares(run, rule, "client", alone, measured)
     sizes = {part: counts.sum(1).tolist() for part, counts in run.population._asdict().items()}  # (M,) each
     sizes["classes"] = (run.population.train > 0).sum(1).tolist()
@@ -115,7 +116,9 @@ def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> 
 def class_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:
     """Build a row for each class: clients and samples that have it, and its accuracy over all clients."""
     rule, record = check_rule(run, rule), _reported(run)
-    columns = _shares(run, rule, "class", alone, {})
+    named = [name for name in run.measures if metrics()[name].by_class]
+    measured = {name: run.by_class(record, rule, measure=name) for name in named} if record else {}
+    columns = _shares(run, rule, "class", alone, measured)
     counts = {"clients": (run.population.train > 0).sum(0)}
     counts |= {part: samples.sum(0) for part, samples in run.population._asdict().items()}  # (K,) each
     return [
@@ -135,7 +138,7 @@ def rule_rows(run: Run) -> Rows:
     return [
         about(run, record)
         | {"rule": rule, "headline": rule == run.info.headline}
-        | _accuracies(record.rules.get(rule) if record else None)
+        | _accuracies(run, record.rules.get(rule) if record else None)
         | {"best": numbers.best.pooled if numbers else None, "last": numbers.last.pooled if numbers else None}
         for rule, numbers in summaries.items()
     ]
@@ -210,5 +213,5 @@ def _shares(run: Run, rule: str, unit: str, alone: Run | None, measured: Mapping
     return columns | {"alone": reference, "gain": np.round(columns["accuracy"] - reference, EXACT)}
 
 
-def _accuracies(value: Any) -> dict[str, float | None]:
-    return {name: getattr(value, name, None) for name in ACCURACIES}
+def _accuracies(run: Run, value: Any) -> dict[str, float | None]:
+    return {name: getattr(value, name, None) for name in (*SUMMARIES, *run.measures)}

@@ -53,6 +53,9 @@ LATER = {  # settings that were added later, with their defaults
     "last_batch": "drop",
     "split": "random",
     "combine": "mean",
+    "metrics": "usual",
+    "local_steps": None,
+    "optimiser_state": "new",
 }
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch

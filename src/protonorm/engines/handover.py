@@ -55,6 +55,7 @@ def obstacle(task: Task, population: SimulatedPopulation) -> str | None:
         own.append(type(task.algorithm))
         if not is_dataclass(task.algorithm) or not _is_plain(asdict(task.algorithm)):
             return f"{type(task.algorithm).__name__} is not a dataclass with plain fields"
+    own += [] if isinstance(population.training.optimiser, str) else [population.training.optimiser]
     return next(filter(None, map(own_code.obstacle, own)), None)
 
 
@@ -92,7 +93,7 @@ def describe_run(task: Task, population: SimulatedPopulation, refer: Refer = own
         "trunks": [trunk._asdict() for trunk in task.trunks],
         "shared_network": _describe_recipe(shared, refer) if isinstance(shared, Recipe) else None,
         "networks": [_describe_recipe(recipe, refer) for recipe in population.networks],
-        "training": population.training.model_dump(mode="json"),
+        "training": _describe_training(population.training, refer),
         "client_names": population.client_names,
     }
 
@@ -115,7 +116,9 @@ def rebuild(
     networks = [_make_recipe(recipe, resolve) for recipe in setup["networks"]]
     parts, names = Parts(arrays["index"], arrays["cuts"], arrays.get("held")), setup["client_names"]
     features: Any = {name[len(FEATURES) :]: array for name, array in arrays.items() if name.startswith(FEATURES)}
-    training = Training(**setup["training"])
+    optimiser = setup["training"]["optimiser"]
+    optimiser = optimiser if isinstance(optimiser, str) else resolve(optimiser)
+    training = Training(**setup["training"] | {"optimiser": optimiser})
     return task, SimulatedPopulation(task, dataset, parts, networks, training, names, features=features)
 
 
@@ -148,6 +151,11 @@ def map_array(location: dict[str, Any]) -> NDArray[Any]:
 def _describe_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:
     network = recipe.network if isinstance(recipe.network, str) else refer(recipe.network)
     return {**asdict(recipe), "network": network, "trunk": recipe.trunk and recipe.trunk._asdict()}
+
+
+def _describe_training(training: Training, refer: Refer) -> dict[str, Any]:
+    plain, optimiser = training.model_dump(mode="json"), training.optimiser
+    return plain if isinstance(optimiser, str) else plain | {"optimiser": refer(optimiser)}
 
 
 def _make_recipe(fields: dict[str, Any], resolve: Resolve) -> Recipe:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from protonorm.core.text import shortened
 from protonorm.core.types import rule_name, shown, truncate_start
 from protonorm.files import damaged, unsealed
-from protonorm.metrics import METRICS
+from protonorm.metrics import METRICS, metrics
 from protonorm.runs import layout
 from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, majority_correct, read_arrays, unfit
 from protonorm.runs.choice import Choice, Standing, choose_round
@@ -118,6 +118,13 @@ class Run:
         train, _, test = self.population
         return accuracy_of(majority_correct(train, test).sum(1), test.sum(1))
 
+    @cached_property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the metrics other than accuracy: the usual ones, and optional ones that are recorded."""
+        parts = (part for record in self.rounds for part in (record.rules, record.validation))
+        recorded = {name for part in parts for accuracy in part.values() if accuracy for name in accuracy.metrics}
+        return tuple(name for name, metric in metrics().items() if not metric.optional or name in recorded)
+
     def client_name(self, id: int) -> str:
         """Return a client's name, that of its folder or file, or else its number."""
         return self.info.client_name(id)
@@ -164,9 +171,15 @@ class Run:
             values[arrays.get("ids", slice(self.info.clients_in(record.round)))] = arrays[name]
         return values
 
-    def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Compute each class's accuracy (K,) in a round, over all evaluated clients; NaN without samples."""
+    def by_class(self, record: RoundRecord, rule: str, part: str = "test", measure: str = "accuracy") -> Shares:
+        """Compute each class's accuracy (K,) in a round, over all evaluated clients; NaN without samples.
+
+        Of another measure, such as `auroc`, it is the mean over clients; NaN if it has no values of classes.
+        """
         arrays = self.arrays(record)
+        if measure != "accuracy":
+            values = arrays.get(f"{part}.{measure}.classes.{rule_name(rule)}", np.full(len(self.info.classes), np.nan))
+            return values.astype(np.float64)
         correct = arrays.get(f"{part}.correct.classes.{rule_name(rule)}")
         unknown = np.full(len(self.info.classes), np.nan)
         return unknown if correct is None else _ratio(correct, arrays[f"{part}.support.classes"])

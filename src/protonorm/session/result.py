@@ -74,8 +74,8 @@ class Result:
 
         Args:
             rule: Prediction rule; the method's headline rule by default.
-            of: A measure over clients (`pooled`, `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`),
-                or `clients` or `classes`.
+            of: A measure over clients (`pooled`, `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`,
+                with `metrics="ranking"` also `auroc`, `auprc`, `sensitivity90` and so on), or `clients` or `classes`.
 
         Returns:
             An array (R,), or (R, M) for `of="clients"` and (R, K) for `of="classes"`.
@@ -92,7 +92,7 @@ class Result:
             return np.array([find(record, rule) for record in self.history]).reshape(-1, width)
         accuracies = [record.rules.get(rule) for record in self.history]
         return np.array(
-            [np.nan if accuracy is None else getattr(accuracy, of) for accuracy in accuracies], dtype=np.float64
+            [np.nan if accuracy is None else getattr(accuracy, of, np.nan) for accuracy in accuracies], dtype=np.float64
         )
 
     def summary(self, rule: str | None = None) -> Summary | None:
@@ -290,7 +290,7 @@ def experiment_of(run: Run, components: Mapping[str, Any] | None = None) -> Expe
         raise _not_held(run, "partition", partition.name)
     if "algorithm" not in components and "source" in info.algorithm.settings:
         raise _not_held(run, "algorithm", info.algorithm.name)
-    for name in ("models", "auxiliary"):
+    for name in ("models", "auxiliary", "optimiser"):
         if name not in components and (own := _own_network(settings.get(name))):
             raise _not_held(run, name, own)
     experiment = Experiment.of(settings | components)
