@@ -37,6 +37,13 @@ def other(weights):
 """
 CHOICES = {
     "protonorm": {"metrics": "ranking", "local_steps": [7, 0.5], "optimiser": "adam", "optimiser_state": "kept"},
+    "fedproto": {
+        "keep_classes": True,
+        "keep_prototypes": "every:2",
+        "keep_client_prototypes": "every:2",
+        "participation": 0.7,
+        "rounds": 5,
+    },
     "fedhp": {"optimiser_state": "kept", "optimiser": "OWN:make"},  # it has a second optimiser
 }
 
@@ -59,7 +66,7 @@ def chosen(method, own):
 def test_bits_are_equal_on_engines_and_after_a_resumption(tmp_path, own, method):
     settings = chosen(method, own)
     whole = run(spiral(**settings), tmp_path / "serial")
-    run(spiral(**settings, rounds=1), tmp_path / "resumed")
+    run(spiral(**settings | {"rounds": 1}), tmp_path / "resumed")
     for out, engine in (("resumed", "serial"), ("processes", "processes")):
         again = run(spiral(**settings), tmp_path / out, engine, workers=2 if engine == "processes" else None)
         assert contents(again.run.folder) == contents(whole.run.folder)
@@ -163,6 +170,9 @@ REFUSED = [
     ({"local_steps": 3, "epochs": 2}, "epochs must be left out"),
     ({"local_steps": 3, "shuffle": False}, "shuffle must be true"),
     ({"metrics": "auroc"}, "metrics must be "),
+    ({"keep_prototypes": "every:0"}, "keep_prototypes must "),
+    ({"keep_client_prototypes": "some"}, "keep_client_prototypes must "),
+    ({"keep_classes": "perhaps"}, "keep_classes must "),
 ]
 
 

@@ -8,10 +8,18 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 import torch
-from pydantic import Field, PrivateAttr, ValidationError, field_serializer, field_validator, model_validator
+from pydantic import (
+    Field,
+    PrivateAttr,
+    StringConstraints,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticSerializationError
 
 from protonorm.config.components import build, changed_fields, describe, registered_name
@@ -56,6 +64,9 @@ LATER = {  # settings that were added later, with their defaults
     "metrics": "usual",
     "local_steps": None,
     "optimiser_state": "new",
+    "keep_prototypes": "some",
+    "keep_client_prototypes": "none",
+    "keep_classes": False,
 }
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
@@ -104,6 +115,13 @@ class Experiment(Training):
     evaluate_all_every: Count | None = Field(
         default=None, description="rounds between evaluations of everybody, and in the last one, with evaluate=cohort"
     )
+    keep_prototypes: Annotated[str, StringConstraints(pattern=r"^(some|all|every:[1-9]\d{0,8})$")] = Field(
+        default="some", description="rounds whose global prototypes are kept: some (at most 50), all, or every:N"
+    )
+    keep_client_prototypes: Annotated[str, StringConstraints(pattern=r"^(none|all|every:[1-9]\d{0,8})$")] = Field(
+        default="none", description="rounds whose clients' own prototypes are kept: none, all, or every:N"
+    )
+    keep_classes: bool = Field(default=False, description="whether right answers are kept by client and class together")
     quorum: Fraction = Field(default=1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
     deadline: Positive | None = Field(default=None, description="seconds of a round after which clients are lost")

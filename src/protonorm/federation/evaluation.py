@@ -1,7 +1,7 @@
 """Aggregation of the clients' counts into the values and arrays of a round's record, client by client."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +22,15 @@ from protonorm.tensors import Tensors, strip_prefix
 
 
 class Tally:
-    """Counts of a round over a part of the samples: totals by client and by class, never by both.
+    """Counts of a round over a part of the samples: totals by client and by class; by both on request alone.
 
     A client may report totals without classes; it then enters the totals by client but not those by class.
     """
 
-    def __init__(self, part: str, rules: Sequence[str], clients: int, num_classes: int) -> None:
-        self.part = part
+    def __init__(
+        self, part: str, rules: Sequence[str], clients: int, num_classes: int, *, by_cell: bool = False
+    ) -> None:
+        self.part, self._cells = part, Cells(num_classes) if by_cell else None
         self._clients, self._num_classes = clients, num_classes
         self._ids: list[int] = []
         self._support: list[int] = []
@@ -45,6 +47,8 @@ class Tally:
     def add(self, counts: Counts) -> None:
         """Add a client's checked counts; under a rule that the client lacks, all its samples count as wrong."""
         values = {name: value.numpy() for name, value in strip_prefix(counts.counts, self.part).items()}
+        if self._cells is not None:
+            self._cells.add(self._rules, values)
         for rule, tally in self._rules.items():
             if tally is None and f"correct.{rule}" in values:
                 unmeasured = [totals or not size for totals, size in zip(self._totals, self._support, strict=True)]
@@ -115,7 +119,27 @@ class Tally:
             arrays["ids"] = np.array(self._ids)[order]
         for tally in self._rules.values():
             arrays |= {f"{self.part}.{name}": array for name, array in tally.arrays(order).items()} if tally else {}
+        if self._cells is not None:
+            arrays |= {f"{self.part}.{name}": array for name, array in self._cells.arrays(order).items()}
         return arrays
+
+
+class Cells:
+    """Samples and right answers of a round by client and class together."""
+
+    def __init__(self, num_classes: int) -> None:
+        self._none = np.zeros(num_classes, np.int64)
+        self._rows: list[dict[str, Integers]] = []  # by client: support, and correct under its rules, (K,) each
+
+    def add(self, rules: Iterable[str], values: Mapping[str, NDArray[Any]]) -> None:
+        """Add a client's counts; of totals there is nothing to add."""
+        names = {"support": "support.cells"} | {f"correct.{rule}": f"correct.cells.{rule}" for rule in rules}
+        self._rows.append({cell: values[name] for name, cell in names.items() if name in values and values[name].ndim})
+
+    def arrays(self, order: Integers) -> dict[str, NDArray[Any]]:
+        """Return the arrays (M, K)."""
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        return {name: np.array([self._rows[client].get(name, self._none) for client in order]) for name in names}
 
 
 class RuleTally:

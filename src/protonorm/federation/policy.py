@@ -33,6 +33,7 @@ class Policy:
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
     members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
     watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
+    by_cell: bool = False  # whether right answers are recorded by client and class together
     last_round: int | None = None  # round of all clients after which the method is finished: it is evaluated
 
     def needed(self, cohort: int) -> int:

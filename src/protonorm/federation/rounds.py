@@ -171,7 +171,8 @@ def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> 
 
 
 def _tallies(task: Task, policy: Policy) -> list[Tally]:
-    return [Tally(part, task.algorithm.rules, policy.clients, task.num_classes) for part in policy.parts]
+    size = policy.clients, task.num_classes
+    return [Tally(part, task.algorithm.rules, *size, by_cell=policy.by_cell) for part in policy.parts]
 
 
 def _fold(counts: Counts, tallies: Sequence[Tally]) -> str:

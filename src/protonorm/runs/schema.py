@@ -124,6 +124,10 @@ class RunInfo(Part):
             raise ValueError(f"it does not have {clients} different names of clients")
         return self
 
+    def keeps(self, setting: str, default: str) -> str:
+        """Return a setting of what is kept of prototypes, `all` or `every:N`; the default where it is not given."""
+        return str((self.experiment.model_extra or {}).get(setting, default))
+
     def clients_in(self, round: int) -> int:
         """Return the number of clients in a round; in a deployed federation clients may join later."""
         joined = (self.experiment.model_extra or {}).get("joined")

@@ -99,5 +99,6 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
         retries=experiment.retries,
         deadline=experiment.deadline,
         client_names=client_names,
+        by_cell=experiment.keep_classes,
         last_round=experiment.algorithm.last_round,
     )

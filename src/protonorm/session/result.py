@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
     from protonorm.federation.population import SimulatedPopulation
     from protonorm.inference.trained import TrainedClient
-
-
-By = Literal["round", "client", "class", "rule"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,14 +100,15 @@ class Result:
         return self.run.summary(check_rule(self.run, rule))
 
     def frame(
-        self, by: By = "round", *, rule: str | None = None, alone: Result | Run | None = None
+        self, by: str = "round", *, rule: str | None = None, alone: Result | Run | None = None
     ) -> pandas.DataFrame:
         """Return a pandas frame of the run. Needs pandas, `protonorm[frame]`.
 
         Every row has the method, seed and round; rows by client also have its name, number, network and sample counts.
 
         Args:
-            by: `round` for one row per round and rule; `client`, `class` or `rule` for the reported round.
+            by: `round` for one row per round and rule; `client`, `class`, `rule` or `client,class` for the reported
+                round; `client,round`, `class,round` or, with `keep_classes=True`, `client,class,round` for every one.
             rule: Prediction rule of the numbers by client and class; the method's headline rule by default.
             alone: Run of the same clients without an exchange, whose accuracy and the gain over it are added.
 
@@ -119,7 +117,7 @@ class Result:
         """
         if not isinstance(alone, Result | Run | None):
             raise ValueError(f"alone must be a run or the result of one, got {shown(alone)}.")
-        rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone)
+        rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone, partial(self.cells, rule))
         from protonorm.data.own.tables import import_pandas  # optional dependency
 
         frame: pandas.DataFrame = import_pandas().DataFrame(rows)
@@ -135,6 +133,18 @@ class Result:
         if not isinstance(checkpoint, str) or checkpoint not in ("chosen", "last"):
             raise ValueError(f"checkpoint must be chosen or last, got {shown(checkpoint)}.")
         return TrainedClients(self, checkpoint)
+
+    def figures(self) -> dict[str, pandas.DataFrame]:
+        """Return the data behind every figure of the run's report page, as `Comparison.figures` does."""
+        from protonorm.data.own.tables import import_pandas
+        from protonorm.report.page import by_method, figure_rows
+
+        return {name: import_pandas().DataFrame(rows) for name, rows in figure_rows(by_method([self.run])).items()}
+
+    def cells(self, rule: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count right answers and test samples (M, K) by client and class, with the trained clients."""
+        matrices = np.array([self.confusion(id, rule) for id in range(len(self.client_names))])
+        return matrices.diagonal(axis1=1, axis2=2), matrices.sum(2)
 
     def confusion(self, client: int | str | None = None, rule: str | None = None) -> NDArray[np.int64]:
         """Return a confusion matrix (K, K) on the test part: rows are true classes, columns predicted classes.
