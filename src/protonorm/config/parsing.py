@@ -91,10 +91,12 @@ def read_seeds(value: Any) -> list[Any]:
             raise ValueError(f"seeds must be a number from 1 to {MOST_SEEDS}, or a list as 0,1,2, got {shown(value)}.")
         return list(range(value))
     if isinstance(value, str):
-        return [parse_value("seeds", seed) for seed in value.split(",")]
+        value = [parse_value("seeds", seed) for seed in value.split(",")]
     seeds = list(value) if isinstance(value, Sequence) else [value]
     if not seeds:
         raise ValueError("seeds must have at least one seed, as in seeds=0,1,2, got [].")
+    if repeated := [seed for place, seed in enumerate(seeds) if seed in seeds[:place]]:
+        raise ValueError(f"seeds must differ, got {shown(repeated[0])} twice.")
     return seeds
 
 
