@@ -125,7 +125,7 @@ def cell_rows(
     """Build a row for each client and class of which it has samples: its samples, right answers and accuracy."""
     rule = check_rule(run, rule)
     train, validation, test = run.population
-    counts = record and run.by_cell(record, rule)
+    counts = run.by_cell(record, rule) if record else None
     if counts is None:
         counts = cells() if cells else None
     if counts is None:
