@@ -50,7 +50,7 @@ def test_frames_by_round_have_the_reported_round_s_rows(kept, unit):
     assert len(frame) == 5 * len(reported)
     of_round = frame[frame["round"] == reported["round"][0]].reset_index(drop=True)
     assert of_round.equals(reported)
-    with pytest.raises(ValueError, match="by must be round; client"):
+    with pytest.raises(ValueError, match="by must be round, client"):
         kept.frame(by=f"{unit},rule")
 
 

@@ -84,7 +84,8 @@ def units_of(by: Any, known: Sequence[str] = UNITS) -> str:
     words = [word.strip() for word in by.split(",")] if isinstance(by, str) else []
     units = ",".join(sorted(words, key=lambda word: ORDER.index(word) if word in ORDER else 0))
     if units not in known:
-        raise ValueError(f"by must be {'; '.join(known[:-1])} or {known[-1]}, got {shown(by)}.")
+        single = ", ".join(word for word in known if "," not in word).replace(", rule", " or rule")
+        raise ValueError(f"by must be {single}, or several of client, class and round, got {shown(by)}.")
     return units
 
 
