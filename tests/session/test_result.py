@@ -213,9 +213,7 @@ def test_what_is_not_there_is_refused_in_a_sentence(pair):
         result.clients[1.5]
     with pytest.raises(ValueError, match=r"^checkpoint must be chosen or last, got 'first'\.$"):
         result.trained("first")
-    with pytest.raises(
-        ValueError, match=r"^by must be round, .* or rule, .*, got \['client'\]\.$"
-    ):
+    with pytest.raises(ValueError, match=r"^by must be round, .* or rule, .*, got \['client'\]\.$"):
         result.frame(by=["client"])
     with pytest.raises(ValueError, match=r"^of must be pooled, .*, got \['pooled'\]\.$"):
         result.accuracy(of=["pooled"])

@@ -102,7 +102,7 @@ def rows_by(
         case "round":
             records = [(record, rule, value) for record in run.rounds for rule, value in record.rules.items()]
             return [
-                about(run, item) | {"loss": item.loss, "rule": rule} | _accuracies(run, value)
+                about(run, item) | {"loss": item.loss, "rule": rule} | _accuracies(run, value, item, rule)
                 for item, rule, value in records
             ]
         case "client":
@@ -158,6 +158,8 @@ def client_rows(run: Run, alone: Run | None = None, rule: str | None = None, rec
     rule, record = check_rule(run, rule), record or _reported(run)
     measured = {name: run.measured(record, rule, name) if record else np.full(clients, np.nan) for name in run.measures}
     columns = _shares(run, rule, "client", alone, measured, given)
+    if record and record.common:
+        columns["common"] = run.by_client(record, rule, "common")
     sizes = {part: counts.sum(1).tolist() for part, counts in run.population._asdict().items()}  # (M,) each
     sizes["classes"] = (run.population.train > 0).sum(1).tolist()
     return [
@@ -195,7 +197,7 @@ def rule_rows(run: Run) -> Rows:
     return [
         about(run, record)
         | {"rule": rule, "headline": rule == run.info.headline}
-        | _accuracies(run, record.rules.get(rule) if record else None)
+        | _accuracies(run, record.rules.get(rule) if record else None, record, rule)
         | {"best": numbers.best.pooled if numbers else None, "last": numbers.last.pooled if numbers else None}
         for rule, numbers in summaries.items()
     ]
@@ -279,5 +281,9 @@ def _shares(
     return columns | {"alone": reference, "gain": np.round(columns["accuracy"] - reference, EXACT)}
 
 
-def _accuracies(run: Run, value: Any) -> dict[str, float | None]:
-    return {name: getattr(value, name, None) for name in (*SUMMARIES, *run.measures)}
+def _accuracies(run: Run, value: Any, record: RoundRecord | None, rule: str) -> dict[str, float | None]:
+    parts = {"common": record.common, "newcomers": record.newcomers} if record else {}
+    others = {name: part.get(rule) for name, part in parts.items() if part}  # only of runs that have them
+    return {name: getattr(value, name, None) for name in (*SUMMARIES, *run.measures)} | {
+        name: accuracy and accuracy.pooled for name, accuracy in others.items()
+    }

@@ -33,7 +33,7 @@ from protonorm.core.robust import Rule
 from protonorm.core.settings import sentences
 from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
-from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
+from protonorm.core.types import Below1, Count, Fraction, Positive, Seed, Share, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
@@ -64,6 +64,8 @@ LATER = {  # settings that were added later, with their defaults
     "metrics": "usual",
     "local_steps": None,
     "optimiser_state": "new",
+    "common_test": "none",
+    "held_out": 0.0,
     "keep_prototypes": "some",
     "keep_client_prototypes": "none",
     "keep_classes": False,
@@ -101,6 +103,10 @@ class Experiment(Training):
     participation: Fraction = Field(default=1.0, description="share of the clients that train in a round")
     rounds: Whole = Field(default=20, description="how many rounds, R; 0 records the split without training")
     tested: bool = Field(default=True, description="whether test parts are evaluated; not while settings are searched")
+    common_test: Literal["none", "official"] | Share = Field(
+        default="none", description="samples that test all clients: the official test split, or a share of each class"
+    )
+    held_out: Below1 = Field(default=0.0, description="share of the clients, drawn at random, that never train")
     seed: Seed = Field(default=0, description="of all but data and partition, which have their own")
     control: Literal["none", "solo"] = Field(default="none", description="solo: clients federate with themselves alone")
     combine: Rule = Field(
@@ -226,6 +232,8 @@ class Experiment(Training):
             )
         if self.early_stopping and not self.validation:
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
+        if self.held_out and not self.held_out_clients:
+            raise ValueError(f"held_out must hold out a client, got {self.held_out:g} of {self.clients} clients.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
         usual_settings: dict[str, Any] = {"models": chosen(family), "feature_dim": default_width(models)}
@@ -293,7 +301,12 @@ class Experiment(Training):
     @property
     def cohort_size(self) -> int:
         """Number of clients in a round, at least 1."""
-        return max(1, int(self.participation * self.clients + 1e-9))
+        return max(1, int(self.participation * (self.clients - self.held_out_clients) + 1e-9))
+
+    @property
+    def held_out_clients(self) -> int:
+        """Number of clients that never train; at least one is left."""
+        return min(int(self.held_out * self.clients + 1e-9), self.clients - 1)
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -21,6 +21,7 @@ from protonorm.tensors import Tensors, restore, strip_prefix
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (B, K) or inputs, labels (B,)) -> loss
 
 DEFAULT_TRAINING = Training()
+COMMON = "common"  # part of the samples that tests all clients alike
 OPTIMISER = "optimiser"  # prefix of the states of optimisers in a client's state, where they are kept
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -49,6 +50,7 @@ class Client:
     training: Training = DEFAULT_TRAINING  # all other training settings, such as optimiser and clip
     name: str = ""  # name of the client's folder or file; empty if it only has an id
     local_steps: float | None = None  # batches of a round in place of epochs; below 1 a share of an epoch
+    common: Samples | None = None  # samples of nobody that test all clients alike, if there are any
     memory: "OptimiserMemory | None" = None  # states of optimisers, where they are kept between rounds
 
     @property
@@ -69,6 +71,7 @@ class Client:
     def part(self, name: str) -> Samples:
         """Return a part of the samples by name: train, validation or test; raise a ValueError for others."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        parts |= {} if self.common is None else {COMMON: self.common}
         if name not in parts:
             raise ValueError(f"There is no part {name!r} of a client's samples; known: {', '.join(parts)}.")
         return parts[name]

@@ -76,6 +76,7 @@ def arrays_of(population: SimulatedPopulation) -> dict[str, NDArray[Any]]:
     dataset, parts = population.dataset, population.parts
     arrays = {"inputs": dataset.inputs, "labels": dataset.labels, "index": parts.index, "cuts": parts.cuts}
     arrays |= {} if parts.validating is None else {"held": parts.validating}
+    arrays |= {} if parts.common is None else {"common": parts.common}
     return arrays | {f"{FEATURES}{digest}": features for digest, features in population.features.items()}
 
 
@@ -114,7 +115,8 @@ def rebuild(
         **setup["task"] | {"classes": tuple(setup["task"]["classes"])},
     )
     networks = [_make_recipe(recipe, resolve) for recipe in setup["networks"]]
-    parts, names = Parts(arrays["index"], arrays["cuts"], arrays.get("held")), setup["client_names"]
+    parts = Parts(arrays["index"], arrays["cuts"], arrays.get("held"), arrays.get("common"))
+    names = setup["client_names"]
     features: Any = {name[len(FEATURES) :]: array for name, array in arrays.items() if name.startswith(FEATURES)}
     optimiser = setup["training"]["optimiser"]
     optimiser = optimiser if isinstance(optimiser, str) else resolve(optimiser)

@@ -33,6 +33,7 @@ class Policy:
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
     members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
     watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
+    held_out: tuple[int, ...] = ()  # clients that never train; they are evaluated apart
     by_cell: bool = False  # whether right answers are recorded by client and class together
     last_round: int | None = None  # round of all clients after which the method is finished: it is evaluated
 
@@ -43,6 +44,8 @@ class Policy:
     @property
     def participants(self) -> Sequence[int]:
         """Ids of the clients that take part."""
+        if self.held_out:
+            return sorted(set(range(self.clients)) - set(self.held_out))
         return range(self.clients) if self.members is None else self.members
 
     def label(self, id: int) -> str:
@@ -58,9 +61,16 @@ class Policy:
         return self.evaluate if round % self.evaluate_every == 0 or last else "nobody"
 
 
-def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:
-    """Draw the clients of a round, without replacement."""
-    if size == clients:
-        return list(range(clients))
+def draw_cohort(seed: int, round: int, clients: int | Sequence[int], size: int) -> list[int]:
+    """Draw the clients of a round, of all or of the given ones, without replacement."""
+    ids = range(clients) if isinstance(clients, int) else clients
+    if size == len(ids):
+        return list(ids)
     with seeded(seed, round, SERVER, "cohort"):
-        return sorted(np.random.permutation(clients)[:size].tolist())
+        return sorted(ids[position] for position in np.random.permutation(len(ids))[:size].tolist())
+
+
+def draw_held_out(seed: int, clients: int, count: int) -> tuple[int, ...]:
+    """Draw the clients that never train."""
+    with seeded(seed, 0, SERVER, "cohort"):  # no round has the number 0
+        return tuple(sorted(np.random.permutation(clients)[:count].tolist())) if count else ()

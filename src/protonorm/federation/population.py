@@ -172,6 +172,7 @@ class SimulatedSite:
             training=training,
             local_steps=None if training.local_steps is None else own(training.local_steps, self.id),
             name=population.client_names[position] if population.client_names else "",
+            common=None if population.parts.common is None else population.samples(population.parts.common, self.id),
         )
 
 

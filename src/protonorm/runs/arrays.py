@@ -78,7 +78,7 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
             return _counts(array, array.size, clients if name == "ids" else classes)
         part, kind, unit, *_ = (*name.split(".", 3), "", "")
         size, support = sizes.get(unit, -1), evaluation.get(f"{part}.support.{unit}", np.zeros(0))
-        if part not in PARTS or kind not in MEASURES:
+        if part not in (*PARTS, "common") or kind not in MEASURES:
             return False
         if kind in (*METRICS, SHARPNESS):
             limit = 1 if kind in METRICS and metrics()[kind].share else np.finfo(np.float32).max

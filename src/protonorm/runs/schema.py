@@ -15,8 +15,10 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -224,12 +226,19 @@ class RoundRecord(Part):
     metrics: dict[str, Number]  # client metrics, averaged over the replies: usually `loss`
     rules: dict[Rule, Accuracy | None]  # on the test parts; None for a rule not available yet, {} if not evaluated
     validation: dict[Rule, Accuracy | None]  # on the validation parts; {} also if there are none
+    common: dict[Rule, Accuracy | None] = Field(default_factory=dict)  # on the samples that test all clients alike
+    newcomers: dict[Rule, Accuracy | None] = Field(default_factory=dict)  # of the clients that never train, on tests
     unseen: Share | None  # share of samples whose class has no local prototype
     bytes: Traffic
     floats: Traffic
     server: dict[str, Number]  # server metrics
     prototypes: Distances | None
     arrays: ArrayRef
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out evaluations that were added later where there are none: older records stay as they are."""
+        return {name: value for name, value in plain(self).items() if value or name not in ("common", "newcomers")}
 
     @property
     def loss(self) -> float | None:

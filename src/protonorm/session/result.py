@@ -21,7 +21,7 @@ from protonorm.models import is_frozen
 from protonorm.models.choose import networks
 from protonorm.runs.layout import find_run, runs_root
 from protonorm.runs.run import Run, Summary, read_run
-from protonorm.runs.schema import RoundRecord
+from protonorm.runs.schema import Accuracy, RoundRecord
 from protonorm.session.build import build
 
 if TYPE_CHECKING:
@@ -66,13 +66,19 @@ class Result:
         """Client names, M: names of their folders or files, or their numbers."""
         return tuple(map(self.run.client_name, range(self.run.info.experiment.clients)))
 
-    def accuracy(self, rule: str | None = None, of: str = "pooled") -> NDArray[np.float64]:
+    def accuracy(
+        self,
+        rule: str | None = None,
+        of: str = "pooled",
+        part: Literal["test", "validation", "common", "newcomers"] = "test",
+    ) -> NDArray[np.float64]:
         """Return the accuracy of a prediction rule in every round; NaN where it was not evaluated.
 
         Args:
             rule: Prediction rule; the method's headline rule by default.
             of: A measure over clients (`pooled`, `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`,
                 with `metrics="ranking"` also `auroc`, `auprc`, `sensitivity90` and so on), or `clients` or `classes`.
+            part: `test`, `validation`, the samples `common` to all clients, or the `newcomers`, which never train.
 
         Returns:
             An array (R,), or (R, M) for `of="clients"` and (R, K) for `of="classes"`.
@@ -86,8 +92,11 @@ class Result:
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
             width = len(self.client_names if of == "clients" else self.classes)
-            return np.array([find(record, rule) for record in self.history]).reshape(-1, width)
-        accuracies = [record.rules.get(rule) for record in self.history]
+            return np.array([find(record, rule, part) for record in self.history]).reshape(-1, width)
+        if part not in ("test", "validation", "common", "newcomers"):
+            raise ValueError(f"part must be test, validation, common or newcomers, got {shown(part)}.")
+        parts = [record.rules if part == "test" else getattr(record, part) for record in self.history]
+        accuracies: list[Accuracy | None] = [accuracies.get(rule) for accuracies in parts]
         return np.array(
             [np.nan if accuracy is None else getattr(accuracy, of, np.nan) for accuracy in accuracies], dtype=np.float64
         )
@@ -143,7 +152,10 @@ class Result:
 
     def cells(self, rule: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Count right answers and test samples (M, K) by client and class, with the trained clients."""
-        matrices = np.array([self.confusion(id, rule) for id in range(len(self.client_names))])
+        matrices = np.zeros((len(self.client_names), len(self.classes), len(self.classes)), np.int64)
+        chosen = self.run.chosen.record if self.run.chosen else None
+        for id in np.flatnonzero(self.run.support(chosen)).tolist() if chosen else ():
+            matrices[id] = self.confusion(id, rule)
         return matrices.diagonal(axis1=1, axis2=2), matrices.sum(2)
 
     def confusion(self, client: int | str | None = None, rule: str | None = None) -> NDArray[np.int64]:
@@ -163,8 +175,10 @@ class Result:
         """
         rule, size = check_rule(self.run, rule), len(self.classes)
         counts = np.zeros((size, size), np.int64)
+        chosen = self.run.chosen.record if self.run.chosen else None
         for id in range(len(self.client_names)) if client is None else [self.run.find_client(client)]:
-            if not self.run.population.test[id].any():
+            evaluated = client is not None or chosen is None or self.run.support(chosen)[id]
+            if not self.run.population.test[id].any() or not evaluated:
                 continue
             data, part = self.population.dataset, self.population.parts[id].test
             labels = data.labels[part]
