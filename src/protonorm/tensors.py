@@ -32,6 +32,11 @@ def without_prefix(tensors: Mapping[str, Tensor], name: str) -> Tensors:
     return {key: value for key, value in tensors.items() if not key.startswith(f"{name}.")}
 
 
+def to_device(tensors: Mapping[str, Tensor], device: str) -> Tensors:
+    """Return the tensors on a device."""
+    return {key: value.to(device) for key, value in tensors.items()}
+
+
 def snapshot(name: str, module: nn.Module) -> Tensors:
     """Copy a module's parameters and buffers to the CPU, where states are kept, with the key prefix `name.`."""
     return {f"{name}.{key}": value.detach().cpu().clone() for key, value in module.state_dict().items()}
