@@ -27,6 +27,7 @@ from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
 from protonorm.data import DATASETS
+from protonorm.data.assignments import LabelNoise
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
@@ -53,6 +54,7 @@ LATER = {  # settings that were added later, with their defaults
     "last_batch": "drop",
     "split": "random",
     "combine": "mean",
+    "label_noise": "none",
 }
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
@@ -80,6 +82,7 @@ class Experiment(Training):
     algorithm: Any = Field(default="protonorm", description="the method and its hyper-parameters")
     dataset: Any = Field(default="fashion", description="the data set and its settings, or a Dataset")
     partition: Any = Field(default="dirichlet", description="how the samples are assigned to the clients")
+    label_noise: LabelNoise = Field(default="none", description="wrong labels to train on: symmetric:0.4, pair:0.4, …")
     models: Any = Field(default=None, description="a family, or networks: client i takes number i mod n")
     auxiliary: Any = Field(default=None, description="second network of FML, FedKD and FedMRL; the first of the models")
     feature_dim: Width | None = Field(default=None, description="d, width of the decision layer; None is the family's")

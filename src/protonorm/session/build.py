@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.randomness import seeded
 from protonorm.core.task import Task
 from protonorm.core.training import check_augmentation, own
+from protonorm.data.assignments import noisy_labels
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
 from protonorm.data.partitions import parts_of
@@ -64,6 +66,9 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     )
     shares = experiment.train, experiment.split, experiment.validation
     parts = parts_of(data, experiment.clients, experiment.partition, *shares)
+    if experiment.label_noise != "none":
+        wrong = noisy_labels(data.labels, data.num_classes, parts, experiment.label_noise, experiment.partition.seed)
+        data = replace(data, labels=wrong)
     names = data.client_names
     population = SimulatedPopulation(task, data, parts, recipes, experiment.training, names, features=features)
     population.check_networks()
