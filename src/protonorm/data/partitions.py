@@ -296,9 +296,10 @@ def parts_of(
         else:
             shares = how.assign(data.labels, clients)
         shares = check_shares(shares, clients, len(data.labels))
-    for id, share in enumerate(shares if given is not None else ()):
-        if (given[share] > 0).all():
-            raise ValueError(f"Client {id} has no sample to train on.")
+    if given is not None:
+        for id, share in enumerate(shares):
+            if (given[share] > 0).all():
+                raise ValueError(f"Client {id} has no sample to train on.")
     if split == "random":
         return Parts.of([own_part(share, given, train, [how.seed, id]) for id, share in enumerate(shares)])
     keys = data.content_keys()

@@ -51,7 +51,7 @@ class Options(NamedTuple):
 def check_columns(known: Sequence[str], options: Options, setting: Literal["input", "text"], where: str) -> None:
     """Raise a ValueError if settings name unknown columns, or one column for two purposes."""
     chosen: str | None = getattr(options, setting)
-    inputs = [(setting, chosen)] if chosen else []
+    inputs: list[tuple[str, str]] = [(setting, chosen)] if chosen else []
     inputs += [("group", options.group)] if options.group else []
     for name, column in [("label", options.label), *inputs, *(("drop", name) for name in options.drop)]:
         if column not in known:

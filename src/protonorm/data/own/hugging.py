@@ -32,8 +32,8 @@ def from_hugging_face(data: Saved, name: str = "datasets", options: Options | No
     """Build a Dataset from an object of `datasets`: one part, or several that are merged."""
     arrays = arrays_of(data, options or Options(), name)
     encoding.refuse_one_class(arrays.classes, name)
-    about = {"vocabulary": arrays.vocabulary, "groups": arrays.groups}
-    return Dataset(name, arrays.images, arrays.labels, arrays.classes, **about)
+    inputs, labels, _, classes, _, vocabulary, _, groups = arrays
+    return Dataset(name, inputs, labels, classes, vocabulary=vocabulary, groups=groups)
 
 
 def read_saved(path: Path, options: Options) -> Arrays:
