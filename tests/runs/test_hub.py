@@ -17,7 +17,7 @@ huggingface_hub = pytest.importorskip("huggingface_hub", reason="needs huggingfa
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """Put a folder in place of the Hub: <kind>/<owner>/<name>; return it, and the repositories that were made."""
+    """Replace the Hub by a folder, <kind>/<owner>/<name>; return it, and the repositories that were made."""
     root, made = tmp_path / "hub", {}
 
     class Api:

@@ -118,7 +118,7 @@ class Experiment(Training):
     quorum: Fraction = Field(default=1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
     system: Annotated[Any, AfterValidator(make_system)] = Field(
-        default=System(), description="simulated delays and failures of clients, and who is waited for"
+        default={}, description="simulated delays and failures of clients, and who is waited for"
     )
     deadline: Positive | None = Field(default=None, description="seconds of a round after which clients are lost")
 

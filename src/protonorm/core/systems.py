@@ -16,39 +16,32 @@ from pydantic import AfterValidator, AllowInfNan
 
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.settings import dataclass, validated
-from protonorm.core.types import NOT_TRUTH, STRICT, Below1, Fraction, NonNegative, Positive, Whole
+from protonorm.core.types import NOT_TRUTH, STRICT, Below1, Fraction, NonNegative, Positive, Whole, shown
 
 DELAYS = {"constant": 1, "uniform": 2, "exponential": 1, "lognormal": 2}  # numbers of each distribution
-DELAY = re.compile(r"(\w+):([\d.]+(?:e-?\d+)?)(?:,([\d.]+(?:e-?\d+)?))?")
-LONGEST = 1e9  # seconds
+DELAY = re.compile(r"(\w+):(\d{1,9}(?:\.\d*)?)(?:,(\d{1,9}(?:\.\d*)?))?", re.ASCII)
 
 
-def parse_delay(text: str) -> tuple[str, list[float]]:
+def _parse(delay: str) -> tuple[str, float, float]:
     """Return name and numbers of a distribution, as lognormal:10,0.5; raise a ValueError if it is none."""
-    match = DELAY.fullmatch(text)
-    try:
-        numbers = [float(number) for number in match.groups()[1:] if number] if match else []
-    except ValueError:
-        numbers = []
-    if match is None or DELAYS.get(match[1]) != len(numbers) or not 0 <= max(numbers) <= LONGEST:
-        raise ValueError(
-            "system.delay must be constant:SECONDS, uniform:LEAST,MOST, exponential:MEAN or lognormal:MEDIAN,SIGMA"
-        )
-    if match[1] == "uniform" and numbers[0] > numbers[1]:
-        raise ValueError("system.delay=uniform:LEAST,MOST must have the smaller number first")
-    return match[1], numbers
+    match = DELAY.fullmatch(delay)
+    if match is None or DELAYS.get(match[1]) != 1 + (match[3] is not None):
+        forms = "constant:SECONDS, uniform:LEAST,MOST, exponential:MEAN or lognormal:MEDIAN,SIGMA"
+        raise ValueError(f"system.delay must be {forms}, with numbers below 10⁹, got {shown(delay)}.")
+    first, second = float(match[2]), float(match[3] or match[2])
+    if match[1] == "uniform" and first > second:
+        raise ValueError("system.delay=uniform:LEAST,MOST must have the smaller number first.")
+    return match[1], first, second
 
 
-def _checked(text: str) -> str:
-    parse_delay(text)
-    return text
+Delay = Annotated[str, AfterValidator(lambda delay: _parse(delay) and delay)]
 
 
 @dataclass(frozen=True, config=STRICT)
 class System:
     """Simulated speed and reliability of the clients, and whether the server waits for all of a round."""
 
-    delay: Annotated[str, AfterValidator(_checked)] = "constant:1"  # seconds of a client in a round, drawn for each
+    delay: Delay = "constant:1"  # seconds of a client in a round, drawn for each
     stragglers: Below1 = 0.0  # share of the clients that are always slower …
     slowdown: Annotated[float, Ge(1), AllowInfNan(False), NOT_TRUTH] = 10.0  # … by this factor
     dropout: Below1 = 0.0  # probability that a client fails in a round
@@ -72,14 +65,14 @@ class System:
 
     def draw(self, seed: int, round: int, clients: int) -> tuple[NDArray[np.float64], NDArray[np.bool_], list[int]]:
         """Draw the delays (M,) of a round, who fails (M,), and an order of all clients."""
-        name, numbers = parse_delay(self.delay)
+        name, first, second = _parse(self.delay)
         with seeded(seed, round, SERVER, "system"):
             if name == "lognormal":
-                delays = numbers[0] * np.exp(numbers[1] * np.random.standard_normal(clients))
+                delays = first * np.exp(second * np.random.standard_normal(clients))
             elif name == "exponential":
-                delays = np.random.exponential(numbers[0], clients)
+                delays = np.random.exponential(first, clients)
             else:
-                delays = np.random.uniform(numbers[0], numbers[-1], clients)
+                delays = np.random.uniform(first, second, clients)
             return delays, np.random.uniform(size=clients) < self.dropout, np.random.permutation(clients).tolist()
 
 

@@ -2,6 +2,11 @@
 
 from protonorm.core.registry import Entry
 
+
+def _further(name: str, summary: str, settings: str) -> Entry:
+    return Entry(f"protonorm.data.assignments:{name}", summary, {"settings": f"{settings}, seed".lstrip(", ")})
+
+
 PARTITIONS: dict[str, Entry] = {
     "iid": Entry(
         "protonorm.data.partitions:IID",
@@ -18,26 +23,10 @@ PARTITIONS: dict[str, Entry] = {
         "a few classes for each client, in unequal numbers: the paper's pathological heterogeneity",
         {"settings": "classes_per_client, seed"},
     ),
-    "quantity": Entry(
-        "protonorm.data.assignments:Quantity",
-        "the same mixture for every client, in numbers drawn from a Dirichlet distribution",
-        {"settings": "alpha, least, retries, seed"},
-    ),
-    "feature": Entry(
-        "protonorm.data.assignments:Feature",
-        "the same classes for every client, from dark to light pictures or along a column",
-        {"settings": "strictness, column, seed"},
-    ),
-    "natural": Entry(
-        "protonorm.data.assignments:Natural",
-        "samples of one domain, writer or site, or of several whole ones, as the data's groups say",
-        {"settings": "seed"},
-    ),
-    "index": Entry(
-        "protonorm.data.assignments:Index",
-        "what a file says: .json with lists of positions, or .npz with the owner of each sample",
-        {"settings": "path, seed"},
-    ),
+    "quantity": _further("Quantity", "the same mixture for all, in unequal numbers", "alpha, least, retries"),
+    "feature": _further("Feature", "all classes, from dark to light or along a column", "strictness, column"),
+    "natural": _further("Natural", "samples of one domain, writer or site, as the data's groups say", ""),
+    "index": _further("Index", "what a file says: positions for each client, or owners of samples", "path"),
 }
 
 

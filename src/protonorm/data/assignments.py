@@ -4,12 +4,11 @@ import copy
 import hashlib
 import json
 import re
-from abc import ABC, abstractmethod
 from dataclasses import field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,32 +18,11 @@ from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, Fraction, Positive, Whole, shown
 from protonorm.data.access import real_path, require_file, require_room
 from protonorm.data.dataset import Dataset, split_numbers
+from protonorm.data.partitions import DataPartition, Parts, Seed, Shares, default_least, require_enough
 from protonorm.data.partitions import Index as Positions
-from protonorm.data.partitions import Parts, Seed, default_least, require_enough
 from protonorm.data.prepared import open_npz
 
 NOISE = re.compile(r"(symmetric|pair):(0?\.\d+|1|1\.0*)(?::(0?\.\d+|1|1\.0*))?")
-
-
-class Shares(NamedTuple):
-    """Samples of each client, and which of all samples test, if that is given."""
-
-    positions: list[Positions]
-    split: NDArray[np.int8] | None = None  # (N,): 0 training, 1 test, −1 undecided
-
-
-class DataPartition(ABC):
-    """Base class of partitions that need more of the data than their labels."""
-
-    seed: Seed
-
-    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Positions]:
-        """Raise a ValueError: labels do not suffice."""
-        raise ValueError(f"{type(self).__name__} needs the data set: parts_of(data, …) assigns its samples.")
-
-    @abstractmethod
-    def shares(self, data: Dataset, clients: int) -> Shares:
-        """Return each client's samples."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -104,7 +82,7 @@ class Feature(DataPartition):
         order = np.lexsort((key, labels))  # by class, then by key
         counts = np.bincount(labels)
         rank = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-        by_rank = order[np.argsort((rank + 0.5) / np.repeat(counts, counts)[:], kind="stable")]
+        by_rank = order[np.argsort((rank + 0.5) / np.repeat(counts, counts), kind="stable")]
         return Shares([np.sort(share) for share in np.array_split(by_rank, clients)])
 
 
@@ -121,10 +99,8 @@ class Natural(DataPartition):
     def shares(self, data: Dataset, clients: int) -> Shares:
         """Return each client's samples, sorted."""
         if data.groups is None:
-            raise ValueError(
-                "partition=natural needs data with groups: dataset=domains:PATH, dataset.group=COLUMN of a table, an "
-                "array `groups` in an .npz file, or pn.Dataset(…, groups=…)."
-            )
+            where = "dataset=domains:PATH, dataset.group=COLUMN, an array `groups` in an .npz file, or pn.Dataset(…)"
+            raise ValueError(f"partition=natural needs data with groups: {where}.")
         require_enough(data.labels, clients)
         random = np.random.default_rng(self.seed)
         names, number, sizes = np.unique(data.groups, return_inverse=True, return_counts=True)
@@ -154,17 +130,21 @@ class Index(DataPartition):
     path: Path
     seed: Seed = 1
 
+    @property
+    def content(self) -> bytes:
+        """Bytes of the file."""
+        size = require_file(path := real_path(self.path), "index file").st_size
+        require_room(size, str(path), "an index file is smaller.")
+        return path.read_bytes()
+
     def description(self) -> dict[str, Any]:
         """Return the description for an experiment's key, independent of the file's path."""
-        path = real_path(self.path)
-        require_room(require_file(path, "index file").st_size, str(path), "an index file is smaller.")
-        return {"name": "index", "seed": self.seed, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+        return {"name": "index", "seed": self.seed, "sha256": hashlib.sha256(self.content).hexdigest()}
 
     def shares(self, data: Dataset, clients: int) -> Shares:
         """Return each client's samples, and the split if the file has one."""
         path, samples = real_path(self.path), len(data.labels)
-        require_room(require_file(path, "index file").st_size, str(path), "an index file is smaller.")
-        shares = _from_npz(path, samples) if path.suffix == ".npz" else _from_json(path, samples)
+        shares = _from_npz(path, samples) if path.suffix == ".npz" else _from_json(self.content, path, samples)
         if len(shares.positions) != clients:
             raise ValueError(f"clients must be {len(shares.positions)}, as many as {path} has, got {clients}.")
         return shares
@@ -173,37 +153,31 @@ class Index(DataPartition):
 def _from_npz(path: Path, samples: int) -> Shares:
     with open_npz(path, "an index") as file:
         owner, split = file.read("owner"), file.get("split")
-        for name, array in (("owner", owner), ("split", split)):
-            if array is not None and (array.shape != (samples,) or array.dtype.kind not in "iu"):
-                raise ValueError(
-                    f"{name} has shape {array.shape} and type {array.dtype}; expected ({samples},) integers"
-                )
-        if owner.max() >= samples:
-            raise ValueError(f"owner names client {owner.max()}, and there are {samples} samples")
+        for name, array in (("owner", owner), ("split", owner if split is None else split)):
+            if array.shape != (samples,) or array.dtype.kind not in "iu" or array.max() >= samples:
+                raise ValueError(f"{name} has type {array.dtype} {array.shape}; expected ({samples},) clients or parts")
         positions = [np.flatnonzero(owner == id) for id in range(int(owner.max()) + 1)]
         return Shares(positions, None if split is None else split_numbers(split))
 
 
-def _from_json(path: Path, samples: int) -> Shares:
-    form = "a list with, for each client, a list of positions, or {'train': […], 'test': […]}"
+def _from_json(content: bytes, path: Path, samples: int) -> Shares:
+    split = np.full(samples, -1, np.int8)
     try:
-        clients = json.loads(path.read_bytes())
-        split = np.full(samples, -1, np.int8)
-        positions = []
+        clients = [client if isinstance(client, dict) else {"": client} for client in json.loads(content)]
+        positions = [[item for part in client.values() for item in part] for client in clients]
+        if any(type(item) is not int for share in positions for item in share):
+            raise ValueError("a position is no whole number")
+        shares = [np.array(share, np.int64) for share in positions]
         for client in clients:
-            parts = [client["train"], client["test"]] if isinstance(client, dict) else [client]
-            arrays = [np.array(part, np.int64) if part else np.zeros(0, np.int64) for part in parts]
-            if any(type(item) is not int for part in parts for item in part):
-                raise ValueError("a position is no whole number")
-            positions.append(np.concatenate(arrays))
-            if len(parts) > 1 and 0 <= positions[-1].min(initial=0) <= positions[-1].max(initial=0) < samples:
-                split[arrays[0]], split[arrays[1]] = 0, 1
-    except (ValueError, TypeError, KeyError, OverflowError, OSError, RecursionError) as error:
+            split[np.array(client.get("train", []), np.int64)] = 0
+            split[np.array(client.get("test", []), np.int64)] = 1
+    except (ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        form = "a list with, for each client, a list of positions, or {'train': […], 'test': […]}"
         raise ValueError(f"{path} must hold {form}, but it cannot be read so: {error}.") from None
-    return Shares(positions, split)
+    return Shares(shares, split)
 
 
-@dataclass(frozen=True, config={"arbitrary_types_allowed": True, **STRICT})
+@dataclass(frozen=True, config=STRICT)
 class Partitioner(DataPartition):
     """Partition by an object with the interface of partitioners of flwr-datasets.
 
@@ -221,9 +195,8 @@ class Partitioner(DataPartition):
     def description(self) -> dict[str, Any]:
         """Return the description for an experiment's key: all plain data and arrays that the object holds."""
         held = {name.strip("_"): _plain(value) for name, value in sorted(vars(self.partitioner).items())}
-        return {"name": self.name, "seed": self.seed} | {
-            name: value for name, value in held.items() if value is not None
-        }
+        plain = {name: value for name, value in held.items() if value is not None}
+        return plain | {"name": self.name, "seed": self.seed}
 
     def shares(self, data: Dataset, clients: int) -> Shares:
         """Return each client's samples, as the partitioner assigns them."""

@@ -1,8 +1,9 @@
 """Partitions: assign the samples of a dataset to clients, and split each share into training and test parts."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import count
-from typing import Annotated, Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Annotated, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 from annotated_types import Ge, Lt
@@ -70,12 +71,25 @@ class Partition(Protocol):
         """Return each client's samples, as sorted positions in `labels` (N,)."""
 
 
-@runtime_checkable
-class NeedsData(Protocol):
-    """Protocol of a partition that needs more than labels, and may say which samples test."""
+class Shares(NamedTuple):
+    """Samples of each client, and which of all samples test, if that is given."""
 
-    def shares(self, data: Dataset, clients: int) -> tuple[list[Index], NDArray[np.int8] | None]:
-        """Return each client's samples, and the split of all samples (N,) if it is given."""
+    positions: list[Index]
+    split: NDArray[np.int8] | None = None  # (N,): 0 training, 1 test, −1 undecided
+
+
+class DataPartition(ABC):
+    """Base class of partitions that need more of the data than their labels."""
+
+    seed: Seed
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Raise a ValueError: labels do not suffice."""
+        raise ValueError(f"{type(self).__name__} needs the data set: parts_of(data, …) assigns its samples.")
+
+    @abstractmethod
+    def shares(self, data: Dataset, clients: int) -> Shares:
+        """Return each client's samples."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -291,7 +305,7 @@ def parts_of(
         order = np.argsort(data.owner, kind="stable")
         shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
     else:
-        if isinstance(how, NeedsData):
+        if isinstance(how, DataPartition):
             shares, given = how.shares(data, clients)
         else:
             shares = how.assign(data.labels, clients)

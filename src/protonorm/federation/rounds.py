@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from protonorm.core.algorithm import checked_step
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.systems import Plan
-from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Messages, Order, Reply, Task
+from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Order, Reply, Task
 from protonorm.core.text import digits
 from protonorm.errors import TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
@@ -108,9 +108,10 @@ def _train(
     """Train the cohort and aggregate its replies; retry if the quorum is missed."""
     point, past = _without_past(point)
     messages, lost = point.message, [Lost(*item) for item in plan.lost.items()] if plan else []
-    past[point.round] = point.message
-    if plan and any(plan.late(order.id) for order in orders):
-        messages = ByClient((order.id, past.get(plan.started[order.id], {})) for order in orders)  # the first is empty
+    if plan and not isinstance(point.message, ByClient):
+        past[point.round] = point.message
+        if any(plan.late(order.id) for order in orders):  # the first message of some methods is empty
+            messages = ByClient((order.id, past.get(plan.started[order.id], {})) for order in orders)
     for attempt in range(policy.retries + 1):
         answers = chain(engine.train(orders, messages, policy.deadline), lost)
         try:
@@ -123,7 +124,7 @@ def _train(
     raise AssertionError("a round is tried at least once")
 
 
-def _without_past(point: Checkpoint) -> tuple[Checkpoint, dict[int, Messages]]:
+def _without_past(point: Checkpoint) -> tuple[Checkpoint, dict[int, Tensors]]:
     """Split off earlier messages, by round, which clients of an asynchronous server still have."""
     if isinstance(point.state, ByClient):
         return point, {}
@@ -133,7 +134,7 @@ def _without_past(point: Checkpoint) -> tuple[Checkpoint, dict[int, Messages]]:
     return point._replace(state=state) if rounds else point, past
 
 
-def _with_past(step: ServerStep, past: Mapping[int, Messages], plan: Plan) -> ServerStep:
+def _with_past(step: ServerStep, past: Mapping[int, Tensors], plan: Plan) -> ServerStep:
     """Add the messages that clients still have to the server's state, and what the record tells of the system."""
     state = step.state
     for number in sorted(plan.waiting):

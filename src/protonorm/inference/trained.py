@@ -262,11 +262,7 @@ class TrainedClient:
         return folder
 
     def push_to_hub(self, repository: str, *, private: bool = True, onnx: bool = False) -> str:
-        """Save the client and upload it to a model repository OWNER/NAME of the Hugging Face Hub; return its address.
-
-        Raises:
-            ValueError: The name is no repository's, or the Hub refuses.
-        """
+        """Upload the saved client to a model repository OWNER/NAME of the Hugging Face Hub; return its address."""
         with TemporaryDirectory() as folder:
             self.save(folder, onnx=onnx)
             card = Path(folder) / CARD
@@ -275,13 +271,7 @@ class TrainedClient:
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **own: Any) -> TrainedClient:
-        """Load a client from a folder, or from a repository OWNER/NAME of the Hub; nothing in it is executed.
-
-        Args:
-            source: Folder of a saved client, or repository.
-            revision: Branch, tag or commit of the repository.
-            **own: Networks and method of one's own, as `load_client` takes them.
-        """
+        """Load a client from a folder, or from a repository OWNER/NAME of the Hub, as `load_client` does."""
         from protonorm.inference.loading import load_client  # it imports this module
 
         return load_client(hub.fetch(source, "model", FILES, revision), **own)

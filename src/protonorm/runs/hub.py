@@ -16,13 +16,8 @@ LONGEST = 200  # characters of another library's error text
 
 
 def upload(folder: Path, repository: str, kind: Kind, files: Sequence[str], *, private: bool = True) -> str:
-    """Upload these files of a folder to a repository, which is made if there is none; return its address.
-
-    Raises:
-        ValueError: The name is not OWNER/NAME, `huggingface_hub` is not installed, or the Hub refuses.
-    """
-    _check(repository)
-    hub = _hub()
+    """Upload these files of a folder to a repository OWNER/NAME, which is made if there is none; return its address."""
+    hub = _hub(repository)
     try:
         api = hub.HfApi(library_name="protonorm")
         api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
@@ -36,24 +31,20 @@ def fetch(source: str | Path, kind: Kind, files: Sequence[str], revision: str | 
     """Return a local folder as it is, or that of a repository OWNER/NAME after a download of its `files`."""
     if Path(source).is_dir():
         return Path(source)
-    _check(str(source))
+    options = {"repo_type": kind, "revision": revision, "allow_patterns": list(files)}
     try:
-        options = {"repo_type": kind, "revision": revision, "allow_patterns": list(files)}
-        return Path(_hub().snapshot_download(str(source), **options))
+        return Path(_hub(str(source)).snapshot_download(str(source), **options))
     except Exception as error:
         raise ValueError(f"{source} is no folder here, and cannot be downloaded: {_line(error)}.") from error
-
-
-def _check(repository: str) -> None:
-    if not REPOSITORY.fullmatch(repository):
-        raise ValueError(f"A repository must be OWNER/NAME, got {shown(repository)}.")
 
 
 def _line(error: Exception) -> str:
     return shortened(" ".join(str(error).split()) or type(error).__name__, LONGEST).rstrip(".")
 
 
-def _hub() -> Any:
+def _hub(repository: str) -> Any:
+    if not REPOSITORY.fullmatch(repository):
+        raise ValueError(f"A repository must be OWNER/NAME, got {shown(repository)}.")
     if find_spec("huggingface_hub") is None:
         raise ValueError("The Hub needs huggingface_hub, which is not installed: pip install '.[hub]' in a checkout.")
     return import_module("huggingface_hub")

@@ -53,24 +53,14 @@ class Result:
         return self.given or experiment_of(self.run)
 
     def push_to_hub(self, repository: str, *, private: bool = True) -> str:
-        """Upload the record, without networks, to a dataset repository OWNER/NAME of the Hub; return its address.
-
-        Raises:
-            ValueError: The name is no repository's, the run is active, or the Hub refuses.
-        """
+        """Upload the record, without networks, to a dataset repository OWNER/NAME of the Hub; return its address."""
         with TemporaryDirectory() as folder:
             archive_runs([self.run.folder], Path(folder))
             return hub.upload(Path(folder), repository, "dataset", (RECORDS,), private=private)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, run: str = "", *, revision: str | None = None) -> Result:
-        """Load a record from a folder of records, or from a dataset repository OWNER/NAME of the Hub.
-
-        Args:
-            source: Folder of records, or repository.
-            run: Name of the run or its beginning; not needed for a single one.
-            revision: Branch, tag or commit of the repository.
-        """
+        """Load the record of a run, or the only one, from a folder of records or a repository OWNER/NAME of the Hub."""
         root = hub.fetch(source, "dataset", (RECORDS,), revision)
         runs = find_runs(root)
         return load_run(run or (runs[0].name if len(runs) == 1 else "which"), out=root)

@@ -22,19 +22,16 @@ LONGEST = 500  # characters of a parameter in MLflow
 MOST = 100  # parameters in a request to MLflow; ten times as many measures
 
 
-def _imported(name: str, package: str, word: str) -> Any:
+def _imported(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        raise ValueError(
-            f"tracker={word} needs a package that is not installed ({error.name}): "
-            f"pip install '.[{word}]' in a checkout, or {package}"
-        ) from None
+        needed = f"tracker={extra} needs a package that is not installed ({error.name})"
+        raise ValueError(f"{needed}: pip install '.[{extra}]' in a checkout") from None
 
 
 def _measures(run: Run, round: Round) -> dict[str, float]:
-    lists = tracker.distributions(run, round.record)
-    extra = tracker.margin_scalars(lists) | tracker.client_scalars(run, round.record)
+    extra = tracker.margin_scalars(tracker.distributions(run, round.record)) | tracker.client_scalars(run, round.record)
     return {visible(name): float(value) for name, value in (tracker.scalars(round) | extra).items()}
 
 
@@ -43,47 +40,31 @@ class WeightsAndBiases:
 
     def __init__(self) -> None:
         """Raise a ValueError if wandb is not installed."""
-        self._wandb = _imported("wandb", "wandb", "wandb")
+        self._wandb = _imported("wandb", "wandb")
         self._session: Any = None
-        self._run: Run | None = None  # as of `begin`
 
     def begin(self, run: Run) -> None:
         """Start a run with the settings; remove what was written offline for it before."""
-        id = hashlib.sha256(run.info.key.encode()).hexdigest()[:12]
-        for folder in (run.folder.parent / "wandb").glob(f"offline-run-*-{id}"):
+        id, root = hashlib.sha256(run.info.key.encode()).hexdigest()[:12], run.folder.parent
+        for folder in (root / "wandb").glob(f"offline-run-*-{id}"):
             shutil.rmtree(folder)
-        settings = self._wandb.Settings(
-            mode=os.environ.get("WANDB_MODE", "offline"),
-            console="off",
-            silent=True,
-            disable_git=True,
-            disable_code=True,
-            save_code=False,
-        )
         self._run = run
-        self._session = self._wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            id=id,
-            name=visible(run.info.key),
-            dir=str(run.folder.parent),
-            config=tracker.settings(run) | {"key": run.info.key},
-            resume="allow",
-            reinit="create_new",
-            settings=settings,
-        )
+        names = {"project": os.environ.get("WANDB_PROJECT", PROJECT), "name": visible(run.info.key), "id": id}
+        settings = self._wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True)
+        options = {"mode": os.environ.get("WANDB_MODE", "offline"), "resume": "allow", "reinit": "create_new"}
+        config = tracker.settings(run) | {"key": run.info.key}
+        self._session = self._wandb.init(**names, **options, dir=str(root), config=config, settings=settings)
 
     def __call__(self, round: Round) -> None:
         """Write a round: its measures, and the accuracies of clients and classes as histograms."""
-        assert self._run is not None
         lists = tracker.distributions(self._run, round.record)
         histograms = {name: self._wandb.Histogram(values) for name, values in lists.items() if values.size}
         self._session.log(_measures(self._run, round) | histograms, step=round.number)
 
     def end(self, run: Run) -> None:
         """Write the final results, and close the run."""
-        self._session.summary.update(tracker.outcome(run) | {"reported": tracker.reported_text(run)})
-        if run.failure:
-            self._session.summary["failure"] = f"round {run.failure.round}: {visible(run.failure.reason)}"
+        failure = {"failure": f"round {run.failure.round}: {visible(run.failure.reason)}"} if run.failure else {}
+        self._session.summary.update(tracker.outcome(run) | {"reported": tracker.reported_text(run)} | failure)
         self._session.finish(exit_code=0 if run.finished else 1)
 
 
@@ -92,11 +73,7 @@ class MLflow:
 
     def __init__(self) -> None:
         """Raise a ValueError if MLflow is not installed."""
-        self._tracking = _imported("mlflow.tracking", "mlflow-skinny", "mlflow")
-        self._entities = _imported("mlflow.entities", "mlflow-skinny", "mlflow")
-        self._client: Any = None
-        self._id = ""
-        self._run: Run | None = None  # as of `begin`
+        self._tracking, self._entities = (_imported(f"mlflow.{name}", "mlflow") for name in ("tracking", "entities"))
 
     def begin(self, run: Run) -> None:
         """Start a run with the settings as parameters, in place of an earlier one of the same key."""
@@ -104,7 +81,7 @@ class MLflow:
         if not uri:
             uri = (run.folder.parent / "mlruns").absolute().as_uri()
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks for consent to a folder
-        self._client, self._run = self._tracking.MlflowClient(uri), run
+        self._run, self._client = run, self._tracking.MlflowClient(uri)
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         known = self._client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else self._client.create_experiment(name)
@@ -112,14 +89,13 @@ class MLflow:
             self._client.delete_run(earlier.info.run_id)
         made = self._client.create_run(experiment, run_name=run.info.key, tags={"protonorm.key": run.info.key})
         self._id = made.info.run_id
-        settings = tracker.settings(run).items()
-        params = [self._entities.Param(_name(name), shortened(str(value), LONGEST)) for name, value in settings]
-        for start in range(0, len(params), MOST):
-            self._client.log_batch(self._id, params=params[start : start + MOST])
+        settings = list(tracker.settings(run).items())
+        for start in range(0, len(settings), MOST):
+            some = [(_name(name), shortened(str(value), LONGEST)) for name, value in settings[start : start + MOST]]
+            self._client.log_batch(self._id, params=[self._entities.Param(*item) for item in some])
 
     def __call__(self, round: Round) -> None:
         """Write a round's measures."""
-        assert self._run is not None
         self._log(_measures(self._run, round), round.number)
 
     def end(self, run: Run) -> None:
@@ -132,10 +108,10 @@ class MLflow:
         self._client.set_terminated(self._id, status)
 
     def _log(self, values: dict[str, float], step: int) -> None:
-        now = int(1000 * time.time())
-        metrics = [self._entities.Metric(_name(name), float(value), now, step) for name, value in values.items()]
-        for start in range(0, len(metrics), 10 * MOST):
-            self._client.log_batch(self._id, metrics=metrics[start : start + 10 * MOST])
+        now, items = int(1000 * time.time()), list(values.items())
+        for start in range(0, len(items), 10 * MOST):
+            some = [(_name(name), float(value), now, step) for name, value in items[start : start + 10 * MOST]]
+            self._client.log_batch(self._id, metrics=[self._entities.Metric(*item) for item in some])
 
 
 def _name(text: str) -> str:
