@@ -47,7 +47,7 @@ TRAINED: dict[str, dict[str, Any]] = {
 }
 ROWS = (*TRAINED, *STATISTICS)
 COMMON = {"feature_dim": 512, "rounds": 15}
-TRAINING = {"batch_size": 32, "lr": 0.3}
+TRAINING = {"batch_size": 32, "lr": 0.1}
 
 GRID = [
     (Column(f"{clients} clients, α = {alpha:g}", data), clients, alpha)
