@@ -130,6 +130,11 @@ class RunInfo(Part):
         """Return a setting of what is kept of prototypes, `all` or `every:N`; the default where it is not given."""
         return str((self.experiment.model_extra or {}).get(setting, default))
 
+    @property
+    def updated(self) -> int:
+        """Round after which a method that was finished was last continued, for clients and samples that came later."""
+        return int((self.experiment.model_extra or {}).get("updated") or 0)
+
     def clients_in(self, round: int) -> int:
         """Return the number of clients in a round; in a deployed federation clients may join later."""
         joined = (self.experiment.model_extra or {}).get("joined")
