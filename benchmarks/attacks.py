@@ -228,7 +228,7 @@ def measure(
         patched = replace(data, inputs=stamped(data.inputs))
     cases: list[dict[str, Any]] = []
     base = {"dataset": data, "clients": clients, "rounds": rounds, **(TRAINING if networks is None else networks)}
-    base |= {"evaluate_every": max(1, rounds // 5), **further}
+    base |= {"evaluate_every": max(1, rounds // 4), **further}
     for method in methods:
         for rule in rules:
             for lie in lies:

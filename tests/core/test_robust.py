@@ -170,6 +170,14 @@ def test_who_lies_elsewhere_is_not_believed_where_two_alone_have_a_class():
     assert combined("cosine", *clients)[1] == [0.0, 0.0]
 
 
+def test_who_shares_a_class_with_a_liar_alone_is_not_named():
+    """Three agree on row 0; the fourth, opposed there, is so too on row 1, which the fifth alone has besides."""
+    fold = fold_of("trust")()
+    for one in rows(*[[[1.0, 0.0], None]] * 3, [[-1.0, 0.0], [0.0, -1.0]], [None, [0.0, 1.0]]):
+        fold.add(one)
+    assert [bool(one.alarm) for one in fold.standings()] == [False, False, False, True, False]
+
+
 def test_clients_that_share_no_class_are_believed_alike():
     one, two = [[1.0, 0.0], None], [None, [0.0, 3.0]]
     assert combined("trust", one, two) == [[1.0, 0.0], [0.0, 3.0]]

@@ -36,6 +36,7 @@ COMBINE: dict[str, Entry] = {
 DEFAULT_SHARE = 0.2  # of `trimmed` without a number
 STEPS, CLOSE = 50, 1e-7  # of Weiszfeld's iteration: largest number, and relative change at which it ends
 TURNS = 10  # of the iteration that finds whom to trust
+HEARD = 0.5  # trust in others, all together, below which nothing is said of a client
 LEAST = 1e-9  # smallest trust, so that a vector of a single client is combined whatever its trust is
 LONG = 10.0  # an alarm is given above this ratio of lengths, …
 PART, MARGIN = 0.4, 0.15  # … and below this part of the others' cosine, less a margin: first rounds have cosines near 0
@@ -107,7 +108,7 @@ class Robust(ABC):
 
         s_ij is the mean cosine of the vectors that clients i and j both have. From t = 1 on,
         t_i ← max(0, (1 + Σ t_j s_ij)/(1 + Σ t_j)), and the cosine is Σ t_j s_ij/Σ t_j, over the j that i shares any
-        with; 1 if there are none.
+        with; 1 if these are not trusted.
         """
         size = len(self._kept)
         cosines, shared = torch.zeros(2, size, size, dtype=torch.float64)
@@ -122,7 +123,7 @@ class Robust(ABC):
         for _ in range(TURNS):
             trust = ((1 + similar @ trust) / (1 + between @ trust)).clamp(min=LEAST)
         heard = between @ trust
-        return trust, torch.where(heard > 0, (similar @ trust) / heard.clamp(min=LEAST / 2), 1.0)
+        return trust, torch.where(heard >= HEARD, (similar @ trust) / heard.clamp(min=HEARD), 1.0)
 
     def _judged(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the vectors that clients are compared by: values with their weights, or totals where there are none."""
@@ -261,7 +262,8 @@ def bounded(x: Tensor, weight: Tensor) -> Tensor:
 
 def unit(x: Tensor) -> Tensor:
     """Return vectors (N, L, P) at length 1; zero stays zero."""
-    return x / torch.linalg.vector_norm(x, dim=2, keepdim=True).clamp(min=1e-300)
+    directions: Tensor = x / torch.linalg.vector_norm(x, dim=2, keepdim=True).clamp(min=1e-300)
+    return directions
 
 
 def cosines(x: Tensor, weight: Tensor) -> Tensor:
