@@ -52,8 +52,8 @@ class Dataset:
     vocabulary: int | None = None  # V: tokens are 0 to V − 1; None: the largest token + 1
     client_names: tuple[str, ...] | None = None  # M names of the owners; None if they are only numbered
     keys: NDArray[np.uint64] | None = field(default=None, repr=False)  # (N,): hash of each sample's source, if known
-    official: NDArray[np.bool_] | None = field(default=None, repr=False)  # (N,): the publishers' test samples, if known
     groups: NDArray[Any] | None = field(default=None, repr=False)  # (N,): domain, writer, site, … as numbers or texts
+    official: NDArray[np.bool_] | None = field(default=None, repr=False)  # (N,): the publishers' test samples, if known
 
     def __post_init__(self) -> None:
         """Validate the arrays, and set default class names and vocabulary."""
