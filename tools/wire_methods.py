@@ -91,7 +91,7 @@ def gathered(slots: tuple[Slot, ...]) -> list[Slot]:
     """Merge the tensors of a shared network: their names and shapes are the network's."""
     merged: list[Slot] = []
     networks: dict[str, list[Slot]] = {}
-    for slot in slots:
+    for slot in (tuple(sorted(slot, key=lambda form: not form)) for slot in slots):  # the empty form last
         first = next(iter(slot[0])).split(".")[0]
         (networks.setdefault(first, []) if first in NETWORKS else merged).append(slot)
     return [_network(name, parts) for name, parts in networks.items()] + merged
