@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from protonorm.algorithms.fedgh import FedGH, FedRE
     from protonorm.algorithms.fedhp import FedHP
     from protonorm.algorithms.fedkwaz import FedKWAZ
+    from protonorm.algorithms.fedl2g import FedL2G
     from protonorm.algorithms.fedmrl import FedMRL
     from protonorm.algorithms.fednh import FedNH
-    from protonorm.algorithms.fedper import FedPer, FedRep
+    from protonorm.algorithms.fedper import FedPAC, FedPer, FedRep
     from protonorm.algorithms.fedproto import FedProto, TinyProto
     from protonorm.algorithms.fedsa import FedSA
     from protonorm.algorithms.fedsaf import FedSAF
@@ -101,10 +102,10 @@ _NAMES = {
 __all__ = [
     "FML", "FPL", "MOON", "Additive", "Algorithm", "Alignment", "Averaged", "AveragedByClass", "AveragedModel",
     "Client", "Comparison", "Contribution", "Dataset", "Ditto", "Diverged", "Duet", "Experiment", "FedAvg",
-    "FedDistill", "FedGH", "FedGen", "FedHP", "FedKD", "FedKWAZ", "FedMD", "FedMRL", "FedNH", "FedORGP", "FedPer",
-    "FedProto", "FedProx", "FedRE", "FedRep", "FedRolex", "FedSA", "FedSAF", "FedTGP", "FedUV", "Field",
-    "FixedTargets", "FjORD", "HeteroFL", "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Prototypes", "Result",
-    "Run", "Schedule", "Schema", "Server", "SharedHead", "SplitModel", "Step", "Sums", "Task", "Tensors",
+    "FedDistill", "FedGH", "FedGen", "FedHP", "FedKD", "FedKWAZ", "FedL2G", "FedMD", "FedMRL", "FedNH", "FedORGP",
+    "FedPAC", "FedPer", "FedProto", "FedProx", "FedRE", "FedRep", "FedRolex", "FedSA", "FedSAF", "FedTGP", "FedUV",
+    "Field", "FixedTargets", "FjORD", "HeteroFL", "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Prototypes",
+    "Result", "Run", "Schedule", "Schema", "Server", "SharedHead", "SplitModel", "Step", "Sums", "Task", "Tensors",
     "TinyProto", "TooFewReplies", "TrainedClient", "Training", "__version__", "align", "class_means",
     "class_vectors", "compare", "fit_labels", "head_of", "head_slots", "load_client", "load_run", "make_schema",
     "prototype_loss", "read_run", "received_prototypes", "run", "snapshot", "split", "stack_prototypes",

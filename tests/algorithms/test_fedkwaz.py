@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -84,6 +85,7 @@ def test_the_second_stage_is_one_step_on_the_sum_of_both_losses(monkeypatch):
     method = FedKWAZ(global_stage=False, alone="none", clip=1e9)
     one = federation(method, batch_size=4096, lr=0.1)
     client, state, _ = one.started()
+    client = replace(client, round=1)
     state |= {"mixing": torch.tensor([[0.5, 4.0], [0.7, 4.0], [0.9, 4.0]])}
     step = method.local_update(client, state, {})
     model, proxy = client.load(state), method.second(client, state, {})
@@ -96,6 +98,7 @@ def test_the_second_stage_is_one_step_on_the_sum_of_both_losses(monkeypatch):
     mixed += mse_loss(proxy.features(0.5 * x), model.features(0.5 * x).detach())
     mixed += kl(proxy(0.7 * x).detach(), model(0.7 * x)) + kl(model(0.9 * x).detach(), proxy(0.9 * x))
     loss = labels + mutual + mixed
+    model.zero_grad(), proxy.zero_grad()
     loss.backward()
     assert step.metrics["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
     with torch.no_grad():
@@ -127,11 +130,11 @@ def test_the_first_stage_follows_the_means_of_the_other_kind(classes):
     for network, other in ((model, "proxy_"), (proxy, "")):
         z = network.features(x)
         o = network.head(z)
-        total += float(cross_entropy(o, y))
+        total += float(cross_entropy(o, y).detach())
         if classes:
             target = message[f"{other}logits"][at].softmax(1)
-            total += float((known * cross_entropy(o, target, reduction="none")).mean())
-            total += float((known * (z - message[f"{other}prototypes"][at]).square().mean(1)).mean())
+            total += float((known * cross_entropy(o, target, reduction="none")).mean().detach())
+            total += float((known * (z - message[f"{other}prototypes"][at]).square().mean(1)).mean().detach())
     assert first == pytest.approx(total, rel=1e-5)
 
 

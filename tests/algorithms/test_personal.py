@@ -71,6 +71,17 @@ def test_a_step_of_rate_times_weight_one_ends_at_the_target():
         torch.testing.assert_close(weight, aim)
 
 
+def test_dittos_personal_model_is_drawn_to_the_received_one_and_not_to_itself():
+    """Without a gradient of its own, a step of ηλ = 1 from anywhere ends at the received weights."""
+    made = normalising_client()
+    client = Flat(**{name: getattr(made, name) for name in made.__dataclass_fields__} | {"lr": 0.5})
+    received = snapshot("model", client.model)
+    state = {name: value + 3 for name, value in received.items()} | {"trained": torch.tensor(True)}
+    step = pn.Ditto(lam=2.0).local_update(client, state, received)
+    for name, _ in client.model.named_parameters():
+        torch.testing.assert_close(step.state[f"model.{name}"], received[f"model.{name}"])
+
+
 @pytest.mark.parametrize(
     ("towards", "away", "wanted"), [((3, 4), (3, 4), math.log(2)), ((6, 8), (-3, -4), math.log1p(math.exp(-4)))]
 )

@@ -89,10 +89,10 @@ def test_the_nearest_global_prototype_has_zeros_outside():
     client = federation(method).client()
     positions = method.positions(6, 2)
     message = {"classes": torch.tensor([4, 1]), "masked": torch.tensor([[2.0], [3.0]])}
-    dense = method.published(client, message)["prototypes"]
+    dense = method.prototypes_of(client, message)["prototypes"]
     assert dense.gather(1, positions[[4, 1]]).tolist() == [[2.0], [3.0]]
     assert dense.count_nonzero() == 2
-    assert method.published(client, {}) == {}
+    assert method.prototypes_of(client, {}) == {}
     x = client.train.batch(torch.arange(3))[0]
     scores = method.scores(client, {}, message, x)["nearest-global"]
     z = client.model.features(x).double()

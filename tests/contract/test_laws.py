@@ -94,7 +94,7 @@ def test_a_client_computes_the_same_alone_or_after_others(method):
 
 COUNTING = {  # methods whose clients say how many samples they train on
     **{name: {} for name in ("fedavg", "feduv", "lgfedavg", "fedmrl", "fjord", "duet", "fedgen", "fednh", "fedhp")},
-    **{name: {} for name in ("fedprox", "ditto", "moon", "fedper", "fedrep", "fpl", "tinyproto")},
+    **{name: {} for name in ("fedprox", "ditto", "moon", "fedper", "fedrep", "fedpac", "fpl", "tinyproto")},
     **{name: {"weighting": "samples"} for name in ("fedproto", "heterofl", "fedrolex")},
 }
 

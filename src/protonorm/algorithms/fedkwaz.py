@@ -92,7 +92,6 @@ class FedKWAZ(TwoNetworks, Additive):
                 running[name].add(outputs.detach(), y)
             labels = client.cross_entropy(o, y) + client.cross_entropy(o_p, y)
             mutual = 2 * mse_loss(z, z_p) + self.divergence(o_p, o) + self.divergence(o, o_p)
-            features, logits, proxy_logits = mixing.tolist()
             mixed = self.imitation(model, proxy, x, features, logits)
             return labels + mutual + mixed + self.imitation(proxy, model, x, features, proxy_logits)
 
@@ -100,6 +99,7 @@ class FedKWAZ(TwoNetworks, Additive):
         first = client.fit(stage_1, model, proxy, clip=self.clip) if guided else 0.0
         if client.round % self.period == 0:
             mixing = self.choose(client, model, proxy)
+        features, logits, proxy_logits = mixing.tolist()
         mean = client.fit(stage_2, model, proxy, clip=self.clip)
         sent = {key: value for part in running.values() for key, value in part.result().items()}
         kept = snapshot("model", model) | snapshot("proxy", proxy) | {"mixing": mixing}
@@ -176,7 +176,7 @@ def mix(x: Tensor, alpha: float, cells: float) -> Tensor:
     )
     top, left = top + shifts(height // rows, top.shape), left + shifts(width // columns, left.shape)  # (√G, √G)
     inside = covers(top, height // rows, height).unsqueeze(2) & covers(left, width // columns, width).unsqueeze(1)
-    shares = torch.distributions.Beta(alpha, alpha).sample((len(inside),))  # (G,)
+    shares = torch.distributions.Beta(alpha, alpha, validate_args=False).sample((len(inside),))  # (G,)
     share = torch.where(inside.any(0), shares[inside.int().argmax(0)], 1.0).to(x)  # (H, W), of the first cell there
     other = maps[torch.randperm(len(x)).to(x.device)]
     return (share * maps + (1 - share) * other).view_as(x)

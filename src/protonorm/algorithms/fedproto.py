@@ -122,7 +122,7 @@ class TinyProto(AveragedByClass, Prototypes):
             means["masked"] = (means["masked"] * (self.mu * clients).float().view(-1, 1)).to(means["masked"])
         return keep_missing(state, means, server, "masked")
 
-    def published(self, client: Client, message: Tensors) -> Tensors:
+    def prototypes_of(self, client: Client, message: Tensors) -> Tensors:
         """Return the server's prototypes (K', d) with zeros at the positions that their classes do not have."""
         if "masked" not in message:
             return message

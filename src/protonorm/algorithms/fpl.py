@@ -68,7 +68,8 @@ class FPL(AveragedModel):
             models.add(Contribution(prefixed("model", strip_prefix(floats(reply), "model")), reply["num_examples"]))
             received.append({name: reply[name] for name in ("classes", "prototypes")})
         model = models.sums().means
-        classes, clusters = cluster(*reversed(stack_prototypes(received, server)), server.num_classes)
+        vectors, labels = stack_prototypes(received, server)
+        classes, clusters = cluster(labels, vectors, server.num_classes)
         return Step(model, model | {"cluster_classes": classes, "clusters": clusters})
 
     def _clusters(self, client: Client, message: Tensors) -> tuple[Tensor, Tensor]:

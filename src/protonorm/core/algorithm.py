@@ -137,7 +137,7 @@ class Algorithm(ABC):
         del client
         return {}
 
-    def published(self, client: Client, message: Tensors) -> Tensors:
+    def prototypes_of(self, client: Client, message: Tensors) -> Tensors:
         """Return a message with its prototypes (K', d), if it has them in another form."""
         del client
         return message

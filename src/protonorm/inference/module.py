@@ -113,7 +113,7 @@ def make_module(trained: "TrainedClient") -> ClientModule:
     network, heads = _network(trained, plain, trained.state)
     scores: dict[str, nn.Module] = {}
     for rule, tensors in (
-        ("nearest-global", method.published(plain, trained.message)),
+        ("nearest-global", method.prototypes_of(plain, trained.message)),
         ("nearest-local", trained.state),
     ):
         if rule in method.rules and "prototypes" in tensors:
