@@ -63,6 +63,9 @@ def test_clusters_do_not_cross_classes_and_do_not_depend_on_length():
     classes, means = cluster(torch.tensor([0, 1, 0, 1]), vectors, 2)
     assert sorted(classes.tolist()) == [0, 1]
     torch.testing.assert_close(means, torch.tensor([[3.0, 0.05], [3.0, 0.05]]))
+    vectors = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0], [1.0, 0.1], [1.0, 0.0]])  # the last is class 1's
+    classes, means = cluster(torch.tensor([0, 0, 1, 1, 1]), vectors, 2)
+    assert means[classes == 0].tolist() == [[0.5, 0.5]]
     empty, none = cluster(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2), 3)
     assert (len(empty), none.shape) == (0, (0, 2))
 

@@ -229,7 +229,7 @@ def area(inside: Tensor, outside: Tensor) -> float:
 
 
 def verdict(audits: Sequence[Audit], policy: str) -> str:
-    """Say in one or two sentences what the messages reveal, for people who decide."""
+    """Summarise in one or two sentences what the messages reveal, for people who decide."""
     exposed = sum(len(audit.exposed) for audit in audits)
     whole = sum(len(audit.before.searches) for audit in audits)
     left = exposed - sum(len(audit.hidden) for audit in audits)
