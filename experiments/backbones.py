@@ -125,7 +125,7 @@ def _calibration(findings: Findings, row: str, column: str) -> TableEntry:
     """Average the calibration error over seeds, in the reported rounds under the headline rule."""
     records = [(run.info.headline, run.chosen.record) for run in findings.finished(row, column) if run.chosen]
     accuracies = [record.rules.get(rule) for rule, record in records]
-    errors = [one.calibration for one in accuracies if one and one.calibration is not None]
+    errors = [error for one in accuracies if (error := getattr(one, "calibration", None)) is not None]
     return TableEntry(f"{100 * float(np.mean(errors)):.1f}" if errors else "")
 
 
