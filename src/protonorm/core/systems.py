@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
-from pydantic import AfterValidator, AllowInfNan
+from pydantic import AfterValidator
 
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.settings import dataclass, validated
 from protonorm.core.types import NOT_TRUTH, STRICT, Below1, Fraction, NonNegative, Positive, Whole, shown
 
+LONGEST = 1e9  # seconds of a delay, and factor of a straggler
 DELAYS = {"constant": 1, "uniform": 2, "exponential": 1, "lognormal": 2}  # numbers of each distribution
 DELAY = re.compile(r"(\w+):(\d{1,9}(?:\.\d*)?)(?:,(\d{1,9}(?:\.\d*)?))?", re.ASCII)
 
@@ -43,7 +44,7 @@ class System:
 
     delay: Delay = "constant:1"  # seconds of a client in a round, drawn for each
     stragglers: Below1 = 0.0  # share of the clients that are always slower …
-    slowdown: Annotated[float, Ge(1), AllowInfNan(False), NOT_TRUTH] = 10.0  # … by this factor
+    slowdown: Annotated[float, Ge(1), Le(LONGEST), NOT_TRUTH] = 10.0  # … by this factor
     dropout: Below1 = 0.0  # probability that a client fails in a round
     deadline: Positive | None = None  # simulated seconds after which a synchronous round goes on without a client
     asynchronous: bool = False  # whether a round ends when part of the running clients have replied
@@ -73,7 +74,8 @@ class System:
                 delays = np.random.exponential(first, clients)
             else:
                 delays = np.random.uniform(first, second, clients)
-            return delays, np.random.uniform(size=clients) < self.dropout, np.random.permutation(clients).tolist()
+            fails, order = np.random.uniform(size=clients) < self.dropout, np.random.permutation(clients)
+        return np.minimum(delays, LONGEST), fails, order.tolist()
 
 
 def make_system(settings: Any) -> System:
