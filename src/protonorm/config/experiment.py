@@ -9,18 +9,10 @@ from dataclasses import asdict
 from functools import cached_property, partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
 
 import torch
-from pydantic import (
-    AfterValidator,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PrivateAttr, ValidationError, field_serializer, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
 from protonorm.config.components import build, changed_fields, describe, registered_name
@@ -32,7 +24,7 @@ from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import error_text
 from protonorm.core.robust import Rule
 from protonorm.core.settings import sentences
-from protonorm.core.systems import System, make_system
+from protonorm.core.systems import System, SystemSettings
 from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
@@ -117,9 +109,7 @@ class Experiment(Training):
     )
     quorum: Fraction = Field(default=1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
-    system: Annotated[Any, AfterValidator(make_system)] = Field(
-        default={}, description="simulated delays and failures of clients, and who is waited for"
-    )
+    system: SystemSettings = Field(default={}, description="simulated delays and failures, and who is waited for")
     deadline: Positive | None = Field(default=None, description="seconds of a round after which clients are lost")
 
     _changed: dict[str, Any] = PrivateAttr(default_factory=dict)

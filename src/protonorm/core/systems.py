@@ -78,9 +78,7 @@ class System:
         return np.minimum(delays, LONGEST), fails, order.tolist()
 
 
-def make_system(settings: Any) -> System:
-    """Create a system from its settings, or return one as it is; raise ValueError if they are invalid."""
-    return settings if isinstance(settings, System) else validated(System, settings, "system", "system.")
+SystemSettings = Annotated[Any, AfterValidator(lambda given: validated(System, given, "system", "system."))]
 
 
 class Plan(NamedTuple):
