@@ -219,8 +219,8 @@ def own_extras(folder: Path) -> list[Path]:
     """List protonorm's files beside a run's record: its report, and the log for TensorBoard."""
     from protonorm.report.page.write import is_page  # slow to import
 
-    report, log = folder / "report.html", folder / "tensorboard"  # written by `protonorm report`, and by the tracker
-    extras = [report] if report.exists() and is_page(report) else []
+    pages, log = (folder / "report.html", folder / "leakage.html"), folder / "tensorboard"  # of the tracker
+    extras = [page for page in pages if page.exists() and is_page(page)]
     if not log.is_symlink():
         extras += [
             Path(directory, name) for directory, _, files in os.walk(log) for name in files if LOGGED.fullmatch(name)

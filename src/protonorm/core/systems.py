@@ -6,7 +6,7 @@ engine and after a resume.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -119,11 +119,11 @@ def waited(system: System, seed: int, round: int, clients: int, cohort: list[int
     return Plan(round, cohort, dict(sorted(lost.items())), dict.fromkeys(cohort, round - 1), set(), float(seconds))
 
 
-def arrivals(system: System, seed: int, clients: int, running: int) -> Iterator[Plan]:
+def arrivals(system: System, seed: int, clients: int, running: int, apart: Sequence[int] = ()) -> Iterator[Plan]:
     """Plan asynchronous rounds: of so many running clients, a round takes the first that finish.
 
     A client that finished begins again with the message of the round, or another one in its place. A round waits for
-    clients that would become more than `staleness` rounds late.
+    clients that would become more than `staleness` rounds late. Clients that are `apart` never train.
     """
     speeds = system.speeds(seed, clients)
     jobs: dict[int, tuple[float, int, bool]] = {}  # by client: when it finishes, round of its message, whether it fails
@@ -131,7 +131,7 @@ def arrivals(system: System, seed: int, clients: int, running: int) -> Iterator[
     while True:
         round += 1
         delays, fails, order = system.draw(seed, round, clients)
-        for id in [id for id in order if id not in jobs][: running - len(jobs)]:
+        for id in [id for id in order if id not in jobs and id not in apart][: running - len(jobs)]:
             jobs[id] = clock + float(delays[id] * speeds[id]), round - 1, bool(fails[id])
         by_time = sorted(jobs, key=lambda id: (jobs[id][0], id))
         if all(jobs[id][2] for id in by_time):  # somebody has to reply
