@@ -270,8 +270,6 @@ class Experiment(Training):
         if self.control == "solo" or self.algorithm.last_round:
             reason = "is finished after fixed rounds" if self.control == "none" else "has no server with control=solo"
             raise ValueError(f"system.asynchronous must be false for {type(self.algorithm).__name__}, which {reason}.")
-        if self.held_out:
-            raise ValueError("held_out must be 0 with system.asynchronous, where any client may be next.")
         if system.deadline:
             raise ValueError(
                 "system.deadline must be left out with system.asynchronous: system.staleness bounds delays."
