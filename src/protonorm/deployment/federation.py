@@ -182,10 +182,13 @@ class Members:
         while True:
             membership = self._registry.membership()
             self._adopt(membership, point.round, among := self._confirmed(engine, membership, point.round + 1))
-            if among or point.round >= self.agreement.rounds:
+            counted = [id for id in membership.members if id not in engine.aside]
+            needed = self.policy.needed(len(counted))
+            if len(among) >= needed or point.round >= self.agreement.rounds:
                 break
             if not waits:
-                sentence = f"Round {point.round + 1} waits: there is no member that has confirmed its terms."
+                confirmed = f"{len(among)} of {len(membership.members)} members have confirmed its terms"
+                sentence = f"Round {point.round + 1} waits: {confirmed}, {needed} must."
                 self._notify(Event("waiting", sentence, point.round + 1))
             waits = True
             engine.pull(AGAIN)
