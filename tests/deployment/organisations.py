@@ -15,7 +15,6 @@ import protonorm as pn
 from protonorm import tensors
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.federation_folder import FederationFolder
-from protonorm.deployment.site import open_store
 from protonorm.deployment.status import Status
 from protonorm.runs.layout import stamp
 from protonorm.runs.run import read_run
@@ -140,6 +139,5 @@ class Organisations:
         assert same(*files)
         simulated = FolderStore(theirs.folder / "clients", experiment.key)
         for id, name in enumerate(LABELS):
-            folder = ClientFolder.open(self.root / name)
-            own = open_store(folder.states, folder.agreement)
+            own = ClientFolder.open(self.root / name).store()
             assert same(own.load(id, ROUNDS), simulated.load(id, ROUNDS))
