@@ -465,6 +465,13 @@ def test_a_run_that_failed_is_not_tried_again_and_one_that_was_stopped_is(call, 
     assert federation.wanted.exists()
 
 
+def test_an_update_is_requested_by_its_option(call, joined, federation):
+    assert "the rounds begin once" in call("run", "--update", "--no-wait", "--folder", "fed")
+    assert federation.wanted.read_text() == "update"
+    call("run", "--no-wait", "--folder", "fed")
+    assert federation.wanted.read_text() == ""
+
+
 def test_a_second_server_does_not_begin_the_rounds_of_the_first(call, joined, federation):
     with process_lock(federation.server_lock, "The server"):
         assert "is running already" in call("server", "--folder", "fed", "--run", code=2)
