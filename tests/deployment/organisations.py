@@ -68,7 +68,7 @@ class Organisations:
             self.add(number)
 
     def add(self, number: int) -> None:
-        """Let an organisation join."""
+        """Add an organisation as a client."""
         name = list(LABELS)[number]
         key = self.do(self.hosts.clients[number], "join", name).strip().splitlines()[-1]
         self.do(self.hosts.server, "add-client", name, key, "--folder", "server")

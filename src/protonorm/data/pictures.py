@@ -3,6 +3,7 @@
 More than eight bits become eight by a window, the linear function of DICOM PS3.3 C.11.2.1.2.1. Nothing needs torch.
 """
 
+import importlib
 import math
 import re
 import warnings
@@ -147,7 +148,8 @@ def _read_dicom(path: Path, window: Window | None, *, header: bool) -> Any:
     """Read a DICOM image of one frame with eight bits a channel; without a window, by the one that it brings."""
     try:
         import pydicom
-        from pydicom import pixels
+
+        pixels: Any = importlib.import_module("pydicom.pixels")  # mypy takes its functions for private
     except ImportError:
         raise ValueError("DICOM needs pydicom, which is not installed: pip install '.[dicom]' in a checkout") from None
     content = pydicom.dcmread(path, stop_before_pixels=header)
