@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from protonorm.cli import deploy_client, deploy_status
+from protonorm.cli.audit import leakage
 from protonorm.cli.console import FAILED, INTERRUPTED, Column, complain, make_table, print_json, reporting, say
 from protonorm.cli.deploy_status import (
     EitherPath,
@@ -275,7 +276,7 @@ deploy = typer.Typer(no_args_is_help=True, help=GROUP)
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(init, deploy_client.join, add_client, server, deploy_client.client, run, deploy_client.export),
-    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, deploy_status.audit),
+    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, deploy_status.audit, leakage),
     *(renew, revoke, rekey, remove_client),
     *(amend, deploy_client.accept, deploy_client.alone, deploy_client.leave, export_app),
 )
