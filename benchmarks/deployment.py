@@ -44,7 +44,7 @@ folder.wanted.touch()
 serve(folder, tell, once=True)
 """
 CLIENTS_CODE = """
-import os, signal, sys
+import contextlib, os, signal, sys
 import torch
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.worker import run_client
@@ -54,7 +54,11 @@ for folder in sys.argv[1:]:  # a process each, forked after what is slow to impo
     if not children[-1]:
         run_client(ClientFolder.open(folder), linger=0.0)
         os._exit(0)
-signal.signal(signal.SIGTERM, lambda *_: [os.kill(child, signal.SIGTERM) for child in children])
+def end(*_):
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+signal.signal(signal.SIGTERM, end)
 sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 
