@@ -99,11 +99,15 @@ class Siege:
         self.anybody.check_hostname, self.anybody.verify_mode = False, ssl.CERT_NONE
 
     def __enter__(self):
-        self._start(SERVER, "server", self.files, self.pace)
-        until(lambda: self.said(), 120)
-        self.port = self.said()[0]["port"]
-        self._start(CLIENTS, "clients", self.port)
-        until(lambda: len(self.said()) > 10, 120)
+        try:
+            self._start(SERVER, "server", self.files, self.pace)
+            until(lambda: self.said(), 120)
+            self.port = self.said()[0]["port"]
+            self._start(CLIENTS, "clients", self.port)
+            until(lambda: len(self.said()) > 10, 120)
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def _start(self, code, name, *words):

@@ -138,7 +138,7 @@ def accept(
 
         terms, before = own_folder.offered, own_folder.terms
         if terms is None or terms.amends is None:
-            say("There are no other terms to confirm.")
+            say("There are no other terms to confirm; a running client receives them when a round begins.")
             return
         terms.refuse_unless_it_follows(before)
         rows = [("from round", str(terms.amends.round)), *terms.lines()]
