@@ -107,7 +107,7 @@ def client(
             options["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
         own_folder.begin_anew = begin_anew
         with process_lock(own_folder.lock, f"The client in {own_folder.path}"):
-            pictures = {"skip_bad": True} if skip_bad else {}
+            pictures: dict[str, Any] = {"skip_bad": True} if skip_bad else {}
             pictures |= {} if window is None else {"window": window}
             if pictures:
                 options["data"] = _pictures(options["data"] or own_folder.settings.data, pictures)

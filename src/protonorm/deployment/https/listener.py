@@ -258,7 +258,7 @@ def descriptors(wanted: int) -> int:
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, ssl.SSLError):
