@@ -1,5 +1,6 @@
 """Partitions: assign the samples of a dataset to clients, and split each share into training and test parts."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import count
 from typing import Annotated, Any, NamedTuple, Protocol, Self
@@ -26,19 +27,23 @@ class ClientIndex(NamedTuple):
 class Parts:
     """Parts of all clients: one array of positions, offsets of the parts, and how many validate."""
 
-    def __init__(self, index: Index, cuts: Index, validating: Index | None = None) -> None:
+    def __init__(self, index: Index, cuts: Index, validating: Index | None = None, common: Index | None = None) -> None:
         """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next.
 
-        The last validating[i] of its training samples validate, or as many as their share says.
+        The last validating[i] of its training samples validate, or as many as their share says. The samples `common`
+        belong to no client and test all.
         """
-        self.index, self.cuts, self.validating = index, cuts, validating
+        self.index, self.cuts, self.validating, self.common = index, cuts, validating, common
 
     @classmethod
-    def of(cls, parts: Sequence[ClientIndex], validating: Sequence[int] | None = None) -> Self:
+    def of(
+        cls, parts: Sequence[ClientIndex], validating: Sequence[int] | None = None, common: Index | None = None
+    ) -> Self:
         """Concatenate single parts."""
         halves = [half for part in parts for half in part]
         counts = None if validating is None else np.array(validating, np.int64)
-        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]), counts)
+        index = np.concatenate(halves).astype(np.int64, copy=False)
+        return cls(index, np.cumsum([0, *map(len, halves)]), counts, common)
 
     def __len__(self) -> int:
         return len(self.cuts) // 2  # M
@@ -70,6 +75,27 @@ class Partition(Protocol):
         """Return each client's samples, as sorted positions in `labels` (N,)."""
 
 
+class Shares(NamedTuple):
+    """Samples of each client, and which of all samples test, if that is given."""
+
+    positions: list[Index]
+    split: NDArray[np.int8] | None = None  # (N,): 0 training, 1 test, −1 undecided
+
+
+class DataPartition(ABC):
+    """Base class of partitions that need more of the data than their labels."""
+
+    seed: Seed
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Raise a ValueError: labels do not suffice."""
+        raise ValueError(f"{type(self).__name__} needs the data set: parts_of(data, …) assigns its samples.")
+
+    @abstractmethod
+    def shares(self, data: Dataset, clients: int) -> Shares:
+        """Return each client's samples."""
+
+
 @dataclass(frozen=True, config=STRICT)
 class IID:
     """Partition with equal numbers of samples per client, drawn regardless of class."""
@@ -87,20 +113,19 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
     """Assign the samples, and split each client's n at random: ⌊train·n⌋ to train, and one to test if n > 1."""
     if not 0 < train < 1:
         raise ValueError(f"train must be a share between 0 and 1, such as 0.75, got {train}.")
-    shares = assigned(labels, clients, how)
+    shares = check_shares(how.assign(labels, clients), clients, len(labels))
     return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
 
 
-def assigned(labels: NDArray[np.int64], clients: int, how: Partition) -> list[Index]:
+def check_shares(shares: Sequence[Index], clients: int, samples: int) -> list[Index]:
     """Return each client's samples; raise a ValueError if the partition, perhaps a user's, is not one."""
-    shares = how.assign(labels, clients)
     if len(shares) != clients or min(map(len, shares), default=0) == 0:
         raise ValueError(f"The partition must give each of {clients} clients at least one sample.")
     positions = np.concatenate(shares)
     if positions.dtype.kind not in "iu" or positions.ndim != 1:
         raise ValueError(f"The partition must give whole numbers (n,), but gave {positions.dtype} {positions.shape}.")
-    if positions.min() < 0 or positions.max() >= len(labels) or np.bincount(positions).max() > 1:
-        raise ValueError(f"The partition must give positions from 0 to {len(labels) - 1}, none of them twice.")
+    if positions.min() < 0 or positions.max() >= samples or np.bincount(positions).max() > 1:
+        raise ValueError(f"The partition must give positions from 0 to {samples - 1}, none of them twice.")
     return list(shares)
 
 
@@ -276,21 +301,58 @@ class Given:
 
 
 def parts_of(
-    data: Dataset, clients: int, how: Partition, train: float, split: str = "random", validation: float = 0.0
+    data: Dataset,
+    clients: int,
+    how: Partition,
+    train: float,
+    split: str = "random",
+    validation: float = 0.0,
+    common_test: str | float = "none",
 ) -> Parts:
-    """Return each client's part: the samples it owns, or those that the partition assigns to it."""
-    if data.owner is None and split == "random":
-        return partition(data.labels, clients, how, train)
-    if data.owner is None:
-        shares = assigned(data.labels, clients, how)
-    else:
+    """Return each client's part: the samples it owns, or those that the partition assigns to it.
+
+    Samples of the common test are set aside first: the official test samples, or a share of each class.
+    """
+    given, count = data.split, len(data.labels)
+    common = np.zeros(count, bool) if common_test == "none" else _common_samples(data, common_test, how.seed)
+    if data.owner is not None:
         order = np.argsort(data.owner, kind="stable")
         shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
+    elif isinstance(how, DataPartition):
+        shares, given = how.shares(data, clients)
+        shares = check_shares([share[~common[share]] for share in check_shares(shares, clients, count)], clients, count)
+    else:
+        rest = np.flatnonzero(~common)
+        shares = [rest[share] for share in check_shares(how.assign(data.labels[rest], clients), clients, len(rest))]
+    if given is not None:
+        for id, share in enumerate(shares):
+            if (given[share] > 0).all():
+                raise ValueError(f"Client {id} has no sample to train on.")
+    tests_all = None if common_test == "none" else np.flatnonzero(common)
     if split == "random":
-        return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+        halves = [own_part(share, given, train, [how.seed, id]) for id, share in enumerate(shares)]
+        return Parts.of(halves, common=tests_all)
     keys = data.content_keys()
-    parts = [split_by_content(share, keys, train, validation, data.split) for share in shares]
-    return Parts.of(parts, [count_validating(part.train, keys, validation) for part in parts])
+    parts = [split_by_content(share, keys, train, validation, given) for share in shares]
+    return Parts.of(parts, [count_validating(part.train, keys, validation) for part in parts], tests_all)
+
+
+def _common_samples(data: Dataset, common_test: str | float, seed: int) -> NDArray[np.bool_]:
+    """Return which samples (N,) test all clients; raise a ValueError if there are none, or if clients own the data."""
+    if data.owner is not None:
+        raise ValueError("common_test must be none for data that belong to clients already.")
+    if isinstance(common_test, str):
+        if data.official is None:
+            where = f"which {data.name} does not have, or not among dataset.samples"
+            raise ValueError(f"common_test=official needs an official test split, {where}; a share takes some.")
+        return data.official
+    common = np.zeros(len(data.labels), bool)
+    random = np.random.default_rng([seed, len(data.labels)])
+    for members in group_by_class(data.labels):
+        common[random.permutation(members)[: int(common_test * len(members) + 0.5)]] = True
+    if not common.any():
+        raise ValueError(f"common_test must be a larger share: {common_test:g} of each class is no sample.")
+    return common
 
 
 def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:

@@ -1,14 +1,16 @@
 """Cohort selection, evaluation schedule and quorum of rounds."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Literal
 
 import numpy as np
 
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.robust import Standing
+from protonorm.core.systems import Plan, System, arrivals, waited
 from protonorm.core.task import Reply
 
 Check = Callable[[Reply], None]  # raises a ValueError for a reply that must not count
@@ -33,15 +35,29 @@ class Policy:
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
     members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
     watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
+    held_out: tuple[int, ...] = ()  # clients that never train; they are evaluated apart
+    by_cell: bool = False  # whether right answers are recorded by client and class together
+    system: System | None = None  # simulated speed and reliability of the clients
     last_round: int | None = None  # round of all clients after which the method is finished: it is evaluated
 
     def needed(self, cohort: int) -> int:
         """Return the number of replies that a round needs, given its cohort size."""
         return max(1, math.ceil(self.quorum * cohort - 1e-9))
 
+    def plans(self, seed: int, done: int) -> Iterator[Plan]:
+        """Plan the rounds of a simulated system after those that are done."""
+        assert self.system is not None
+        if self.system.asynchronous:
+            yield from islice(arrivals(self.system, seed, self.clients, self.cohort_size), done, None)
+        for round in count(done + 1):
+            cohort = draw_cohort(seed, round, self.participants, self.cohort_size)
+            yield waited(self.system, seed, round, self.clients, cohort, self.needed(len(cohort)))
+
     @property
     def participants(self) -> Sequence[int]:
         """Ids of the clients that take part."""
+        if self.held_out:
+            return sorted(set(range(self.clients)) - set(self.held_out))
         return range(self.clients) if self.members is None else self.members
 
     def label(self, id: int) -> str:
@@ -57,9 +73,16 @@ class Policy:
         return self.evaluate if round % self.evaluate_every == 0 or last else "nobody"
 
 
-def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:
-    """Draw the clients of a round, without replacement."""
-    if size == clients:
-        return list(range(clients))
+def draw_cohort(seed: int, round: int, clients: int | Sequence[int], size: int) -> list[int]:
+    """Draw the clients of a round, of all or of the given ones, without replacement."""
+    ids = range(clients) if isinstance(clients, int) else clients
+    if size == len(ids):
+        return list(ids)
     with seeded(seed, round, SERVER, "cohort"):
-        return sorted(np.random.permutation(clients)[:size].tolist())
+        return sorted(ids[position] for position in np.random.permutation(len(ids))[:size].tolist())
+
+
+def draw_held_out(seed: int, clients: int, count: int) -> tuple[int, ...]:
+    """Draw the clients that never train."""
+    with seeded(seed, 0, SERVER, "cohort"):  # no round has the number 0
+        return tuple(sorted(np.random.permutation(clients)[:count].tolist())) if count else ()

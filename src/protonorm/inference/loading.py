@@ -13,6 +13,7 @@ from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, make_own
 from protonorm.core import Algorithm, Client, Samples, seeded
 from protonorm.core.model import Trunk
+from protonorm.core.node import OPTIMISER
 from protonorm.core.own_code import fingerprint
 from protonorm.core.training import Training
 from protonorm.core.types import shown
@@ -51,7 +52,7 @@ def assemble(
 ) -> TrainedClient:
     """Build a trained client from plain data and tensors."""
     method = _algorithm(info, source, own.algorithm)
-    client = _client(info, source, own, test, method)
+    client, state = _client(info, source, own, test, method), tensors.without_prefix(state, OPTIMISER)
     try:
         client.load(state)
     except ValueError as error:
@@ -228,7 +229,7 @@ def load_from_run(
     if not run.rounds:
         raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
     layout.refuse_without_networks(run.folder)
-    saved, path, round = _load_server(run, checkpoint)
+    saved, path, round = load_server(run, checkpoint)
     trained = trained_rounds(saved, run.info.experiment.clients, round, path)[id]
     if not trained:
         raise ValueError(f"Client {run.client_name(id)} has not trained yet: it was in no round's cohort.")
@@ -238,7 +239,7 @@ def load_from_run(
     return assemble(info, run, run.folder / layout.INFO, state, message_to(saved, id), own, test)
 
 
-def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
+def load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
     """Return the server's state after the chosen or the last round, its file, and the round."""
     done, last = layout.committed(run.folder), len(run.rounds)
     round = run.chosen.record.round if checkpoint == "chosen" and run.chosen and run.chosen.by == "validation" else last
