@@ -10,6 +10,7 @@ from typing import NamedTuple
 from protonorm.core.algorithm import Additive, Step, checked_step
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.robust import Robust, Standing
+from protonorm.core.secure_sum import MASKED, MaskedSum
 from protonorm.core.task import ByClient, Lost, Messages, Reply, Task
 from protonorm.errors import Diverged
 from protonorm.federation.policy import Policy
@@ -43,7 +44,7 @@ class Replies:
         for name, value in reply.metrics.items():
             self.metrics.setdefault(name, []).append(value)
         self.nbytes += nbytes(reply.message)
-        self.floats += numbers(reply.message)
+        self.floats += numbers(reply.message) + (reply.message[MASKED].numel() if MASKED in reply.message else 0)
 
 
 def admit(task: Task, answer: Reply | Lost, replies: Replies, policy: Policy) -> bool:
@@ -52,7 +53,7 @@ def admit(task: Task, answer: Reply | Lost, replies: Replies, policy: Policy) ->
         replies.lost[answer.id] = answer.reason
         return False
     try:
-        task.schema.check_up(answer.message, f"The reply of {policy.label(answer.id)}")
+        task.received_schema.check_up(answer.message, f"The reply of {policy.label(answer.id)}")
         for check in policy.checks:
             check(answer)
     except ValueError as error:
@@ -73,11 +74,14 @@ class Gathering:
         self._server, method = task.server(number), task.algorithm
         self._additive = method if isinstance(method, Additive) and method.combines else None
         self._fold = self._server.combine()
+        self._masked = MaskedSum(task) if task.secure else None
         self._messages: list[Tensors] = []
 
     def add(self, message: Tensors) -> None:
         """Add a client's message."""
-        if self._additive:
+        if self._masked:
+            self._masked.add(message)
+        elif self._additive:
             self._fold.add(self._additive.contribution(self._server, self._state, message))
         else:
             self._messages.append(message)
@@ -87,11 +91,11 @@ class Gathering:
         return self._fold.standings() if isinstance(self._fold, Robust) else []
 
     def conclude(self) -> Step:
-        """Return the server's new state and message."""
+        """Return the server's new state and message; raise Burned if messages of a secure sum are missing."""
         method = self._task.algorithm
         with seeded(self._task.seed, self._number, SERVER):
             if self._additive:
-                step = self._additive.conclude(self._server, self._state, self._fold.sums())
+                step = self._additive.conclude(self._server, self._state, (self._masked or self._fold).sums())
                 return checked_step(method, "conclude", step)
             step = method.aggregate(self._server, self._state, iter(self._messages))
             return checked_step(method, "aggregate", step)

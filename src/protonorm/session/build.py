@@ -61,6 +61,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         server_batch_size=own(experiment.batch_size, 0),
         combine=experiment.combine,
         trunks=tuple(dict.fromkeys(recipe.trunk for recipe in recipes if recipe.trunk)),
+        noise_length=experiment.protect.shared_length,
     )
     shares = experiment.train, experiment.split, experiment.validation
     parts = parts_of(data, experiment.clients, experiment.partition, *shares)
@@ -68,6 +69,8 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     population = SimulatedPopulation(task, data, parts, recipes, experiment.training, names, features=features)
     population.check_networks()
     experiment.protect.check_rounds(task)
+    if task.secure:
+        task.check_members(1 if experiment.control == "solo" else experiment.cohort_size)
     return task, population
 
 
