@@ -90,7 +90,7 @@ def digest_of_members(pledges: Sequence[Pledge], context: bytes, least: int) -> 
     identities, keys = [each.identity for each in pledges], {each.key for each in pledges}
     if len(pledges) < least:
         raise ValueError(f"A secure sum must be of {least} members at least, got {len(pledges)}.")
-    if len(keys) < len(pledges) or any(a >= b for a, b in zip(identities, identities[1:], strict=False)):
+    if len(keys) < len(pledges) or identities != sorted(set(identities)):
         raise ValueError("The members of a secure sum must be different, and in the order of their keys.")
     for each in pledges:
         check_pledge(each, context)
@@ -136,7 +136,9 @@ def masked(numbers: Integers, key: X25519PrivateKey, pledges: Sequence[Pledge], 
 
 def to_fixed(numbers: NDArray[np.float64], members: int) -> Integers:
     """Round to fixed point; raise ValueError for what is not finite, or so large that a sum could overflow."""
-    return checked(np.rint(numbers * 2.0**FRACTION), members).astype(np.int64)
+    with np.errstate(over="ignore"):  # infinite numbers are refused
+        steps = np.rint(numbers * 2.0**FRACTION)
+    return checked(steps, members).astype(np.int64)
 
 
 def checked(steps: NDArray[Any], members: int) -> NDArray[Any]:

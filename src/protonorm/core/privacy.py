@@ -154,16 +154,16 @@ class Gaussian(Outgoing):
             sums, change = quantised(rows.reshape(1, -1), self.clip).reshape(shape), 2 * STEPS
         return sums + noise(share_of(self.sigma(task) * change, honest), shape)
 
-    def noisy_moments(
-        self, task: Task, client: Client, honest: int = 1, dtype: torch.dtype = torch.float32
-    ) -> Tensors:
+    def noisy_moments(self, task: Task, client: Client, honest: int = 1, dtype: torch.dtype = torch.float32) -> Tensors:
         """Return noisy second moments of each trunk, and the variance of an off-diagonal entry of the Gram matrix."""
         points, y = task.algorithm.points_of(client), one_hot(client.train.labels, client.num_classes)
         change = math.sqrt(len(points)) * moments_change()
         sent: Tensors = {}
         for name, x in points.items():
             gram, moments = exact_moments(x[:, :-1], y)
-            wide, narrow = (share_of(self.sigma(task) * change * STEPS * x, honest) for x in (STEPS, STEPS / math.sqrt(2)))
+            wide, narrow = (
+                share_of(self.sigma(task) * change * STEPS * x, honest) for x in (STEPS, STEPS / math.sqrt(2))
+            )
             size = len(gram)
             rows, columns = torch.triu_indices(size, size)
             drawn = torch.where(rows == columns, noise(wide, rows.shape), noise(narrow, rows.shape))

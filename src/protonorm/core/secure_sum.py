@@ -47,7 +47,7 @@ class Part(NamedTuple):
     dtype: torch.dtype  # of the mean
 
     @property
-    def count(self) -> int:
+    def numel(self) -> int:
         """Number of its numbers."""
         return math.prod(self.shape)
 
@@ -60,7 +60,7 @@ class Layout(NamedTuple):
     @property
     def size(self) -> int:
         """Number of integers of a masked message."""
-        return sum(part.count for part in self.parts) + 1
+        return sum(part.numel for part in self.parts) + 1
 
     def integers(self, contribution: Contribution, members: int) -> Integers:
         """Return a contribution as integers; raise ValueError for other tensors, or numbers that are too large."""
@@ -72,8 +72,8 @@ class Layout(NamedTuple):
             raise ValueError("A contribution to a secure sum must have the tensors and shapes of all others.")
         for part in self.parts:
             numbers = tensors[part.name].detach().cpu().flatten().numpy()
-            wide = numbers.astype(np.int64 if part.whole else np.float64)
-            flat.append(checked(wide, members) if part.whole else to_fixed(wide, members))
+            exact = checked(numbers.astype(np.int64), members) if part.whole else None
+            flat.append(to_fixed(numbers.astype(np.float64), members) if exact is None else exact)
         return np.concatenate([*flat, np.ones(1, np.int64)])
 
     def sums(self, total: Integers, length: float | None = None) -> Sums:
@@ -89,11 +89,11 @@ class Layout(NamedTuple):
         kinds: dict[str, Tensors] = {kind: {} for kind in KINDS}
         start, dtypes = 0, {part.name: part.dtype for part in self.parts}
         for part in self.parts:
-            numbers = total[start : start + part.count]
+            numbers = total[start : start + part.numel]
             flat = torch.from_numpy(numbers.copy() if part.whole else from_fixed(numbers))
             kind, _, name = part.name.partition(".")
             kinds[kind][name] = flat.reshape(part.shape)
-            start += part.count
+            start += part.numel
         weights, means = {name: value.double() for name, value in kinds["weight"].items()}, {}
         for name, value in kinds["value"].items():
             mean = divided(value, weights[ALL if ALL in weights else name])
@@ -107,8 +107,8 @@ class Unread(dict[str, Tensor]):
     def _refuse(self, *words: object) -> NoReturn:
         raise ValueError("it needs the server's state, which clients do not have")
 
-    __getitem__ = __contains__ = __iter__ = __len__ = __or__ = __ror__ = _refuse  # type: ignore[assignment]
-    get = keys = items = values = copy = _refuse  # type: ignore[assignment]
+    __getitem__ = __contains__ = __iter__ = __len__ = __or__ = __ror__ = _refuse
+    get = keys = items = values = copy = _refuse
 
 
 class MaskedSum:
@@ -209,7 +209,8 @@ def blank(schema: Schema) -> Tensors:
 
 def scaled(rows: Tensor, length: float) -> Tensor:
     """Scale rows (K, d) so that the longest has a length."""
-    return rows * (length / rows.norm(dim=-1).max().clamp(min=1e-30))
+    longest: Tensor = rows.norm(dim=-1).max().clamp(min=1e-30)
+    return rows * (length / longest)
 
 
 @lru_cache(4)

@@ -39,7 +39,9 @@ class Task:
     server_batch_size: int = 32  # batch size of server-side training
     combine: str = MEAN  # rule of `core.robust` by which the server combines the clients' contributions
     trunks: tuple[Trunk, ...] = ()  # different frozen trunks of the clients' own networks; empty if there are none
-    noise_length: float | None = None  # C, to which noisy sums are scaled if the members of a secure sum share the noise
+    noise_length: float | None = (
+        None  # C, to which noisy sums are scaled if the members of a secure sum share the noise
+    )
 
     @property
     def num_classes(self) -> int:
@@ -140,7 +142,11 @@ class Task:
             "shared_network": self.shared_network and self.shared_network.describe(),
             "trunks": [trunk._asdict() for trunk in self.trunks],
         }
-        later = {"combine": MEAN, "trunks": [], "noise_length": None}  # terms that were added later, with the values that they had before
+        later: dict[str, Any] = {
+            "combine": MEAN,
+            "trunks": [],
+            "noise_length": None,
+        }  # terms that were added later, with the values that they had before
         return {name: value for name, value in described.items() if name not in later or value != later[name]}
 
     @cached_property

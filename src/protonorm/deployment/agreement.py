@@ -208,6 +208,8 @@ class Agreement(Document):
         if is_frozen(self.shared_network) != (self.shared_trunk is not None):
             raise ValueError("A shared network has shared_trunk if it is frozen, and only then.")
         self.task.check_combine()
+        if self.task.secure:
+            raise ValueError("combine=secure_sum must be of a simulation; real federations do not have it yet.")
         return self
 
     def plain(self) -> dict[str, Any]:
