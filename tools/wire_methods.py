@@ -92,7 +92,7 @@ def gathered(slots: tuple[Slot, ...]) -> list[Slot]:
     merged: list[Slot] = []
     networks: dict[str, list[Slot]] = {}
     for slot in slots:
-        first = next(iter(slot[0])).split(".")[0]
+        first = next(iter(filled(slot))).split(".")[0]
         (networks.setdefault(first, []) if first in NETWORKS else merged).append(slot)
     return [_network(name, parts) for name, parts in networks.items()] + merged
 
@@ -106,15 +106,22 @@ def _network(name: str, slots: Sequence[Slot]) -> Slot:
     return (network, {}) if {} in further else (network, {"factors": Field(())}) if further else (network,)
 
 
+def filled(slot: Slot) -> Form:
+    """Return the first form of a slot that has tensors."""
+    return next(filter(None, slot))
+
+
 def described(slot: Slot, bounds: Mapping[str, int]) -> list[list[str]]:
-    """Describe the tensors of a slot's first form, and whether there may be others or none."""
+    """Describe the tensors of a slot's first form that has any, and whether there may be others or none."""
     other = ""
-    if {} in slot:
+    if not slot[0]:
+        other = "none unless noise was added"
+    elif {} in slot:
         other = "all or none"
     elif len(slot) > 1:
         other = "or in factors, see below"
     lines = []
-    for name, field in slot[0].items():
+    for name, field in filled(slot).items():
         shape = str(field.shape[0]) if name.endswith("*") else _shape(field.shape)
         holds = "; ".join(filter(None, [_bounds(field), _symbols(field.shape, bounds), other]))
         name = name.replace(FrozenNetwork(TRUNK.partition(":")[2]).digest[:12], "T")

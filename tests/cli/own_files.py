@@ -73,7 +73,7 @@ OWN = {
     "a wrong value of a bare setting": (METHOD, [MINE, "mu=much"], "algorithm.mu must "),
     "a wrong value": (METHOD, [MINE, "algorithm.mu=much"], "algorithm.mu must "),
     "a typo in a method's name": (METHOD, ["algorithm=own.py:Mein"], "has no algorithm 'Mein'; did you mean 'Mine'?"),
-    "no name": (METHOD, ["algorithm=own.py:"], "has no algorithm ''; Known: Inner, Mine."),
+    "no name": (METHOD, ["algorithm=own.py:"], "has no algorithm ''; known: Inner, Mine."),
     "a method that lacks a function": (
         METHOD.replace("def aggregate", "def aggregat"),
         [MINE],
@@ -102,7 +102,7 @@ OWN = {
     "an unknown setting of data": (
         DATA,
         [RINGS, "dataset.nope=3"],
-        "dataset own.py:Rings has no setting 'dataset.nope'; Known: points.",
+        "dataset own.py:Rings has no setting 'dataset.nope'; known: points.",
     ),
     "data that need a setting": (
         DATA.replace(" = 30", ""),
@@ -157,7 +157,7 @@ OWN = {
     "a typo beside imported networks": (
         "from torch.nn import Linear, ReLU\n",
         ["models=own.py:smal"],
-        "has no network 'smal'; Known: Linear, ReLU.",
+        "has no network 'smal'; known: Linear, ReLU.",
     ),
     "a file with nothing in it": ("x = 3\n", [NET], "has no network 'small'; it defines no function and no class."),
     "a network with other arguments": (

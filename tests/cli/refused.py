@@ -8,7 +8,7 @@ SETTINGS = [
     # names that there are not
     (["roundz=3"], "did you mean 'rounds'"),
     (["Rounds=3"], "did you mean 'rounds'"),
-    (["zzz=3"], "An experiment has no setting 'zzz'; Known: algorithm,"),
+    (["zzz=3"], "An experiment has no setting 'zzz'; known: algorithm,"),
     (["algorithm=protnorm"], "did you mean 'protonorm'"),
     (["algorithm.gama=3"], "did you mean 'gamma'"),
     (["algorithm.schedule.nope=1"], "algorithm protonorm has no setting 'algorithm.schedule.nope'"),
@@ -25,7 +25,7 @@ SETTINGS = [
     (["dataset.pints=3"], "did you mean 'points'"),
     (["dataset=here.py"], "here.py is a file: name the dataset in it"),
     (["partition=dirichlett"], "did you mean 'dirichlet'"),
-    (["partition.beta=1"], "partition iid has no setting 'partition.beta'; Known: seed"),
+    (["partition.beta=1"], "partition iid has no setting 'partition.beta'; known: seed"),
     (["models=lite"], "did you mean 'light'"),
     (["models=nets/small.py"], "nets/small.py is a file: name the network in it as small.py:NAME"),
     (["models=torchvision:resnet19"], "torchvision has no network 'resnet19'"),

@@ -95,6 +95,11 @@ def test_in_a_comparison_a_setting_is_for_the_methods_that_have_it():
             experiments_of(["fedavg", *words, *SPIRAL])
 
 
+def test_a_setting_that_no_method_takes_is_refused():
+    with pytest.raises(ValueError, match=r"gamma must be given once: .* gamma=6 would change nothing"):
+        experiments_of(["protonorm:gamma=5", "gamma=6", *SPIRAL])
+
+
 def test_in_a_sweep_too():
     named, bare = (read_grid([*SPIRAL, "protonorm", "local", f"{name}=5,10"]) for name in ("algorithm.gamma", "gamma"))
     assert [run.key for _, _, run in named.runs()] == [run.key for _, _, run in bare.runs()]
@@ -132,7 +137,7 @@ def test_seeds(given, seeds):
     assert read_seeds(given) == seeds
 
 
-@pytest.mark.parametrize("given", [0, -1, 10**9, []], ids=str)
+@pytest.mark.parametrize("given", [0, -1, 10**9, [], "0,0", [1, 2, 1]], ids=str)
 def test_what_are_no_seeds(given):
     with pytest.raises(ValueError, match="seeds must"):
         read_seeds(given)

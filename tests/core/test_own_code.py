@@ -47,7 +47,7 @@ def test_all_names_are_listed_where_none_is_near(tmp_path):
     ):
         path = tmp_path / f"names{len(listed)}.py"
         path.write_text(text)
-        with pytest.raises(ValueError, match=f"has no network 'zzzz'; Known: {listed}\\.$"):
+        with pytest.raises(ValueError, match=f"has no network 'zzzz'; known: {listed}\\.$"):
             load_own(f"{path}:zzzz", "network")
 
 

@@ -111,7 +111,7 @@ def test_vectors_tokens_and_texts():
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ({"x": [1, 2], "y": [0, 1]}, {}, "mine has no column 'label' for dataset.label; Known: x, y."),
+        ({"x": [1, 2], "y": [0, 1]}, {}, "mine has no column 'label' for dataset.label; known: x, y."),
         ({"x": [1, 2], "label": [0, 1]}, {"input": "z"}, "mine has no column 'z' for dataset.input"),
         ({"x": [1, 2], "label": [0, 1]}, {"drop": ("z",)}, "mine has no column 'z' for dataset.drop"),
         ({"x": [1, 2], "label": [0, 0]}, {}, "one class only (0)"),

@@ -115,7 +115,7 @@ def test_progress_is_told_and_a_file_is_read_once(flowers):
         ("label,x,x\n0,1,2\n", "the name 'x' is there twice"),
         ("label,,x\n0,1,2\n", "column 2 has no name"),
         ("label;x\n0;1\n", "one name only ('label;x'); dataset.separator sets"),
-        ("kind,x\n0,1\n", "has no column 'label' for dataset.label; Known: kind, x."),
+        ("kind,x\n0,1\n", "has no column 'label' for dataset.label; known: kind, x."),
         ("label,x\n0,1\n0,2\n", "one class only (0)"),
         ("label,x\n0.5,1\n1.5,2\n0.5,1\n1.5,1\n", "the label 0.5; expected classes"),
         ("label,x\n0,1\n,2\n1,3\n", "has no label in row 2"),

@@ -179,7 +179,7 @@ def test_a_layer_with_two_names():
         (plain_network, {"shape": (3, 16, 16)}, r"does not take samples of shape \(3, 16, 16\): mat1 and mat2"),
         (plain_network, {"shape": (3, 0, 16)}, r"shape must be of whole numbers from 1, got \(3, 0, 16\)"),
         (plain_network, {"shape": ()}, r"shape must be of whole numbers from 1, got \(\)"),
-        (plain_network, {"layer": "fc"}, "has no layer 'fc'; Known: 1, 3"),
+        (plain_network, {"layer": "fc"}, "has no layer 'fc'; known: 1, 3"),
         (Twins, {"layer": "lef"}, "did you mean 'left'"),
         (plain_network, {"layer": "2"}, "'2' of the network Sequential is a ReLU; expected a linear layer"),
         (lambda: Odd("rows"), {"layer": "idle"}, "does not run in a forward pass"),

@@ -29,17 +29,17 @@ class SharedAlone(FedAvg):
 
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train the received network with CE(o_g + log π_i, y)."""
-        model = self.receive(client, state, message)
-        client.load(model)
-        network = self.network(client, model)
+        held = self.receive(client, state, message)
+        client.load(held)
+        network = self.network(client, held)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return client.cross_entropy(network(x), y)
 
         mean = client.fit(loss, network)
         trained = snapshot("model", client.model)
-        reply = floats(trained) | {"num_examples": torch.tensor(len(client.train))}
-        return Step(model | trained, reply, {"loss": mean})
+        said = floats(trained) | {"num_examples": torch.tensor(len(client.train))}
+        return Step(held | trained, said, {"loss": mean})
 
     def scores(self, client: Client, state: Tensors, message: Tensors, x: Tensor) -> dict[str, Tensor]:
         """Score by directions, with the client's class shares."""

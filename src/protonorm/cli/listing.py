@@ -19,7 +19,8 @@ from protonorm.cli.options import Json
 from protonorm.config.kinds import KINDS, PACKAGE
 from protonorm.core.text import visible
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A kind of component, `settings`, or a method's name.")]
+TOPIC = "A kind of component, `settings`, or a method's name; the topics if not given."
+Topic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help=TOPIC)]
 EXPERIMENT = "protonorm.config.experiment:Experiment"
 TRAINING = ("protonorm.core.training", "Training")
 TYPES = {
@@ -42,12 +43,15 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def list_(topic: Topic, as_json: Json = False) -> None:
+def list_(topic: Topic = None, as_json: Json = False) -> None:
     """List components that can be chosen by name; or all `settings` of an experiment, or those of a method."""
     with reporting(quiet=as_json):
         tables = {kind.plural: kind.table for kind in KINDS.values()}
         methods = KINDS["algorithm"].table()
-        if topic in tables:
+        if topic is None:
+            topics = [*tables, "settings"]
+            print_json({"topics": topics}) if as_json else say(f"protonorm list {' | '.join(topics)} | METHOD")
+        elif topic in tables:
             entries = tables[topic]()
             if as_json:
                 print_json({key: {"summary": entry.summary, **entry.details} for key, entry in entries.items()})

@@ -69,6 +69,7 @@ NO_SETTINGS: dict[str, str] = {  # hint: names that are not settings, separated 
     "networks begin with random weights; one of your own, file.py:function, may load others.": "pretrained weights",
 }
 
+MISSPELT = 0.7  # similarity from which a name may be another one misspelt
 OTHER_KINDS = ("dataset", "partition")  # whose settings may be called as those of a method
 
 REMARKS: dict[str, str] = {name: remark for remark, names in NO_SETTINGS.items() for name in names.split()}
@@ -77,8 +78,12 @@ REMARKS: dict[str, str] = {name: remark for remark, names in NO_SETTINGS.items()
 def hint(name: str, settings: Mapping[str, Any]) -> str | None:
     """Return a hint for an unknown setting of an experiment; None to fall back to similar spellings."""
     plain = plain_name(name)
-    paths = [path for path in _places(settings) if path.endswith(f".{plain}")]
+    places = list(_places(settings))
+    paths = [path for path in places if path.endswith(f".{plain}")]
     paths += [OTHERS[plain]] if plain in OTHERS else []
+    if not paths and plain not in REMARKS and not difflib.get_close_matches(plain, _settings(), cutoff=MISSPELT):
+        close = difflib.get_close_matches(plain, [path.rpartition(".")[2] for path in places], 1, MISSPELT)
+        paths = [path for path in places if close and path.endswith(f".{close[0]}")]
     if paths:
         return f"did you mean {' or '.join(repr(shortened(path)) for path in paths)}?"
     return REMARKS.get(plain)

@@ -100,6 +100,7 @@ def _by_name(chosen: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]
     """Return methods by name, different ones of a name numbered; those given by name get `common` settings."""
     methods: dict[str, Any] = {}
     used: set[str] = set()
+    overridden: set[str] = set()
     for item in chosen:
         name, method = (item, read_method(item)) if isinstance(item, str) else _object(item)
         if isinstance(item, str):
@@ -108,14 +109,20 @@ def _by_name(chosen: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]
                 raise ValueError(f"label must be a text that is not the name of a method, got {shown(label)}.")
             name = label
             own = known_fields(component_class("algorithm", item)).keys() & common.keys()
+            overridden |= own & method.keys()
+            used |= own - method.keys()
             method = {"name": method["name"], **{field: common[field] for field in common if field in own}} | method
-            used |= own
         rivals = [other for key, other in methods.items() if key == name or not isinstance(item, str)]
         if any(other == method or build("algorithm", other) == build("algorithm", method) for other in rivals):
             continue
         number = sum(key == name or key.startswith(f"{name} no. ") for key in methods) + 1
         methods[name if number == 1 else f"{name} no. {number}"] = method
     if unused := [field for field in common if field not in used]:
+        if unused[0] in overridden:
+            raise ValueError(
+                f"{unused[0]} must be given once: each method with it has its own, so {unused[0]}="
+                f"{shown(common[unused[0]])} would change nothing."
+            )
         raise ValueError(f"algorithm.{unused[0]} must be a setting of a method; {', '.join(methods)} lack it.")
     return methods
 

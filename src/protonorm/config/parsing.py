@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,12 @@ def read_seeds(value: Any) -> list[Any]:
             raise ValueError(f"seeds must be a number from 1 to {MOST_SEEDS}, or a list as 0,1,2, got {shown(value)}.")
         return list(range(value))
     if isinstance(value, str):
-        return [parse_value("seeds", seed) for seed in value.split(",")]
+        value = [parse_value("seeds", seed) for seed in value.split(",")]
     seeds = list(value) if isinstance(value, Sequence) else [value]
     if not seeds:
         raise ValueError("seeds must have at least one seed, as in seeds=0,1,2, got [].")
+    if repeated := [seed for place, seed in enumerate(seeds) if seed in seeds[:place]]:
+        raise ValueError(f"seeds must differ, got {shown(repeated[0])} twice.")
     return seeds
 
 
@@ -192,7 +195,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of settings."""
     name = shortened(str(path), LONGEST)
     if path.suffix not in (".yaml", ".yml"):
-        raise ValueError(f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml) nor a method.")
+        close = get_close_matches(str(path), KINDS["algorithm"].table(), n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise ValueError(
+            f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml) nor a method{hint}"
+        )
     if not os.path.isfile(path):  # a pipe or a device might never end
         raise ValueError(f"There is no file {name}.")
     try:

@@ -27,8 +27,8 @@ def nearest(name: str, known: Iterable[str], compared: Callable[[str], str] = st
     parts = {compared(candidate): candidate for candidate in names}
     completions = [part for part in parts if len(name) > 2 and part.startswith(name.lower())]  # batch: batch_size
     matches = completions if len(completions) == 1 else difflib.get_close_matches(name.lower(), parts, n=1, cutoff=0.5)
-    hint = f"did you mean {parts[matches[0]]!r}? " if matches else ""
-    return f"{hint}Known: {', '.join(names)}."
+    hint = f"did you mean {parts[matches[0]]!r}? Known" if matches else "known"
+    return f"{hint}: {', '.join(names)}."
 
 
 def find(table: Mapping[str, Found], name: str, kind: str) -> Found:
