@@ -18,6 +18,9 @@ from protonorm.runs.states import Checkpoint
 from protonorm.tensors import Tensors, all_finite, floats, nbytes, numbers
 
 
+BURNED = "the round is burned, because a member of the secure sum dropped out"
+
+
 class ServerStep(NamedTuple):
     """New state and message of the server; in a solo run, those of each client's server."""
 
@@ -51,6 +54,9 @@ def admit(task: Task, answer: Reply | Lost, replies: Replies, policy: Policy) ->
     """Check a reply against schema and policy (incoming), record it or why it is lost; return whether it counts."""
     if isinstance(answer, Lost):
         replies.lost[answer.id] = answer.reason
+        return False
+    if task.secure and not answer.message:
+        replies.lost[answer.id] = BURNED
         return False
     try:
         task.received_schema.check_up(answer.message, f"The reply of {policy.label(answer.id)}")
