@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from protonorm.core import masking
-from protonorm.core.frames import encode_body, split
+from protonorm.core.frames import encode_body
 from protonorm.core.masking import PLEDGE, Pledge
 from protonorm.core.privacy import Gaussian
 from protonorm.core.training import Training
@@ -67,7 +67,7 @@ def test_the_server_is_sent_pledges_signatures_and_masked_numbers_alone(tmp_path
     federation.run()
     for kind, answer in heard:
         header, body = read_answer_header(answer)
-        message, counts = read_answer_tensors(body)
+        message, _ = read_answer_tensors(body)
         assert header.metrics == {}
         assert header.seconds == 0
         names = {"train": {"pledge"}, "members": {"signature"}, "mask": {"masked"}, "evaluate": set()}
@@ -282,4 +282,3 @@ def test_an_owner_may_demand_a_number_of_members():
 
 def test_pledges_have_the_size_of_the_wire():
     assert PLEDGE == 177
-

@@ -17,7 +17,6 @@ from protonorm.federation.policy import Policy
 from protonorm.runs.states import Checkpoint
 from protonorm.tensors import Tensors, all_finite, floats, nbytes, numbers
 
-
 BURNED = "the round is burned, because a member of the secure sum dropped out"
 
 
