@@ -10,6 +10,7 @@ BENCHMARKS = {
     "workers": "whole rounds with one and with two worker processes",
     "engines": "whole rounds on every engine: serial, two worker processes, two actors of Ray",
     "scale": "rounds, memory and disk with 20 to 10,000 clients, of whom 20 take part in a round",
+    "trunks": "frozen trunks: features of all pictures, a second start, and rounds on features and on pictures",
     "commits": "the commit of a round, the first and the last of 2,000",
     "fold": "the messages of a thousand to a million clients through ProtoNorm's aggregate",
     "masks": "secure sums: what a client computes in a round, by its steps, with 5 to 100 members",

@@ -1,8 +1,8 @@
 """Lying clients against each rule of combination: the accuracy of the honest ones, and who was noticed.
 
-A liar trains as the others do and sends something else. The server checks messages as in a real federation: a number
-that training cannot produce is refused. Every liar knows the messages of the honest clients of its round. There may be
-other shares of liars, seeds and numbers of clients: `measure(clients=10, shares=(0.1, 0.2, 0.3), seeds=(0, 1, 2))`.
+The server checks messages as in a real federation: a number that training cannot produce is refused. Clients train on
+small pictures, or on features of a frozen network, as vectors, so that a run takes a second. With `networks` they
+train networks on pictures, as in the table of one liar in four: `measure(**FOUR)`.
 """
 
 from __future__ import annotations
@@ -12,136 +12,144 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 import protonorm as pn
+from protonorm.analysis.statistics import mean_interval
+from protonorm.config.components import build as component
 from protonorm.core import Order, Reply, one_thread
 from protonorm.core.robust import Standing
-from protonorm.core.task import Lost, Messages
+from protonorm.core.task import Counts, Lost, Messages
+from protonorm.data.dataset import Dataset
+from protonorm.data.features import open_features
 from protonorm.deployment.guard import check_scale
-from protonorm.engines.serial import Serial
+from protonorm.engines.serial import Host, Serial
 from protonorm.errors import Diverged
+from protonorm.federation.client import evaluate_step
+from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin, run_rounds
-from protonorm.runs.run import Population, read_run
+from protonorm.models.frozen import FrozenNetwork
+from protonorm.runs.run import Population
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import info_of
-from protonorm.tensors import Tensors, floats, root_mean_square
 
+from .liars import LIES, TARGET, Lie, poisoned, stamped, worst
 from .results import silent
 
-METHODS = ("protonorm", "fedproto", "fedavg")
-RULES = ("mean", "median", "trimmed:0.2", "geometric_median", "bounded", "cosine")
-SEEDS, CLIENTS, ROUNDS, SHARES = (0,), 4, 25, (0.25,)
-LARGE, INVENTED, DEVIATIONS = 5e5, 1e3, 1.5
-EVERY, LAST = 8, 3  # rounds between evaluations, and the evaluations that are averaged
-
-Attack = Callable[[Tensors, Sequence[Tensors]], Tensors | None]  # own message, those of the honest -> what is sent
-
-
-def _sized(size: float | None, change: Callable[[Tensor], Tensor]) -> Attack:
-    """Change each floating tensor, and scale it to a root mean square."""
-
-    def attack(own: Tensors, others: Sequence[Tensors]) -> Tensors:
-        message = dict(own)
-        for name, value in floats(own).items():
-            message[name] = changed = change(value)
-            if size is not None and (now := root_mean_square(changed)):
-                message[name] = changed * (size / now)
-        return message
-
-    return attack
-
-
-def _rolled(value: Tensor) -> Tensor:
-    return value.roll(1, 0) if value.ndim else value
-
-
-def _collapsed(value: Tensor) -> Tensor:
-    return value.mean(0, keepdim=True).expand_as(value).clone() if value.ndim > 1 else value
-
-
-def _invented(own: Tensors, others: Sequence[Tensors]) -> Tensors:
-    """Send large vectors for the classes that the client lacks; without classes, one large row of each tensor."""
-    if "classes" not in own:
-        return own | {name: torch.cat([INVENTED * value[:1], value[1:]]) for name, value in floats(own).items()}
-    classes = torch.cat([message["classes"] for message in others]).unique()
-    lacked = classes[~torch.isin(classes, own["classes"])]
-    name = next(iter(floats(own)))
-    shape = (len(lacked), *own[name].shape[1:])
-    prototypes = INVENTED * own[name].abs().mean() * torch.ones(shape)
-    return {"classes": torch.cat([own["classes"], lacked]), name: torch.cat([own[name], prototypes])}
-
-
-def _deviating(own: Tensors, others: Sequence[Tensors]) -> Tensors:
-    """Send the honest clients' mean less 1.5 standard deviations, which no rule can tell from an honest client."""
-    message = dict(own)
-    for name, value in floats(own).items():
-        if "classes" in own:
-            for row, label in enumerate(own["classes"].tolist()):
-                vectors = [other[name][other["classes"] == label] for other in others]
-                message[name] = message[name].clone()
-                message[name][row] = _little(
-                    torch.cat([vector for vector in vectors if len(vector)] or [value[row : row + 1]])
-                )
-        else:
-            message[name] = _little(torch.stack([other[name] for other in others]))
-    return message
-
-
-def _little(values: Tensor) -> Tensor:
-    """Return mean − 1.5 standard deviations over the first axis."""
-    return values.mean(0) - DEVIATIONS * values.std(0, correction=0)
-
-
-ATTACKS: dict[str, Attack] = {
-    "honest": lambda own, others: own,
-    "absent": lambda own, others: None,
-    "negated, large": _sized(LARGE, torch.neg),
-    "another class, large": _sized(LARGE, _rolled),
-    "all classes alike, large": _sized(LARGE, _collapsed),
-    "a million times": _sized(None, lambda value: 1e6 * value),
-    "a class of its own": _invented,
-    "negated": _sized(None, torch.neg),
-    "another class": _sized(None, _rolled),
-    "all classes alike": _sized(None, _collapsed),
-    "zeros": _sized(None, torch.zeros_like),
-    "half as much again": _sized(None, lambda value: 1.5 * value),
-    "knows the defence": _deviating,
+METHODS: dict[str, dict[str, Any]] = {
+    "protonorm": {},
+    "fedproto": {},
+    "choir": {"rounds": 2, "algorithm": {"name": "choir", "public": False}},
+    "fedavg": {},
+}
+RULES = ("mean", "median", "trimmed:0.2", "geometric_median", "bounded", "cosine", "trust")
+BENCH = tuple(LIES)[:9]  # of the study of 10, 20 and 30 % liars; the others are of the table of one liar in four
+SEEDS, CLIENTS, ROUNDS, SHARES = (0, 1, 2), 10, 8, (0.1, 0.2, 0.3)
+TRAINING: dict[str, Any] = {"train": 0.4, "lr": 0.05, "feature_dim": 64, "models": "frozen:identity"}
+PARTITION: dict[str, Any] = {"name": "dirichlet", "alpha": 0.5}
+LAST = 3  # evaluations that are averaged: some methods swing from round to round
+FOUR: dict[str, Any] = {
+    "methods": ("protonorm",),
+    "lies": tuple(LIES),
+    "shares": (0.25,),
+    "clients": 4,
+    "rounds": 25,
+    "networks": {"train": 0.4},
+    "partition": {"name": "dirichlet"},
 }
 
 
 class Lying(Serial):
-    """Serial engine some of whose clients lie."""
+    """Serial engine some of whose clients lie; it keeps the counts of the last evaluations."""
 
-    liars: tuple[int, ...]
-    attack: Attack
+    def __init__(
+        self, task: Any, population: SimulatedPopulation, store: Any, lie: Lie, liars: Sequence[int], patched: Dataset
+    ) -> None:
+        super().__init__(task, population, store)
+        self._task, self._lie, self._liars = task, lie, liars
+        if lie.data:
+            bad, good = Host(task, poisoned(population, patched, lie.data, liars), store), self._host
+            self._host = Mixed(good, bad, liars)  # type: ignore[assignment]
+            self.commit = self._host.commit
+        self.shares: list[NDArray[np.float64]] = []  # (M,) of each evaluation: right answers on the test part
+        self.fooled = np.zeros(0)  # (M,) after the last round: pictures with the pattern that are taken for its class
+        self._patched = poisoned(population, patched, "", liars)
+        self._store = store
 
     def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Iterator[Any]:
         """Train all clients; exchange the messages of the liars."""
         replies = list(super().train(orders, messages, deadline))
-        others = [answer.message for answer in replies if isinstance(answer, Reply) and answer.id not in self.liars]
+        others = [answer.message for answer in replies if isinstance(answer, Reply) and answer.id not in self._liars]
         for reply in replies:
-            if not isinstance(reply, Reply) or reply.id not in self.liars:
+            if not isinstance(reply, Reply) or reply.id not in self._liars or not reply.message:
                 yield reply
                 continue
-            sent = self.attack(reply.message, others)
+            if self._lie.change == "adaptive":
+                sent = worst(self._task, orders[0].round, reply.message, others, len(self._liars))
+            else:
+                sent = self._lie.change(reply.message, others)
             yield Lost(reply.id, "it did not take part") if sent is None else reply._replace(message=sent)
 
+    def evaluate(self, orders: Sequence[Order], messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
+        """Evaluate clients, and keep what the bench tells."""
+        rule, shares, fooled = self._task.algorithm.headline, [], []
+        for order, answer in zip(orders, super().evaluate(orders, messages, parts), strict=True):
+            assert isinstance(answer, Counts)
+            yield answer
+            shares.append(_share(answer.counts, f"test.correct.{rule}"))
+            if order.round == self._task.rounds:
+                state = self._store.load(order.id, order.trained)
+                site = self._patched.site(order.id)
+                counts = evaluate_step(self._task, site, order, state, messages, ["test"]).counts  # type: ignore[arg-type]
+                wrong = counts[f"test.predicted.{rule}"] - counts[f"test.correct.{rule}"]
+                others = int(counts["test.support"].sum() - counts["test.support"][TARGET])
+                fooled.append(float(wrong[TARGET]) / max(others, 1))
+        self.shares.append(np.array(shares))
+        self.fooled = np.array(fooled)
 
-def play(settings: Mapping[str, Any], attack: str, liars: Sequence[int]) -> dict[str, Any]:
-    """Run an experiment with liars; return the honest clients' mean accuracy, and the alarms of each client.
+
+class Mixed:
+    """Host of honest clients, and another of the liars, which have other samples."""
+
+    def __init__(self, good: Host, bad: Host, liars: Sequence[int]) -> None:
+        self._good, self._bad, self._liars = good, bad, liars
+
+    def _of(self, order: Order) -> Host:
+        return self._bad if order.id in self._liars else self._good
+
+    def train(self, order: Order, message: Any) -> Reply:
+        """Train a client."""
+        return self._of(order).train(order, message)
+
+    def evaluate(self, order: Order, message: Any, parts: Sequence[str]) -> Counts:
+        """Evaluate a client."""
+        return self._of(order).evaluate(order, message, parts)
+
+    def commit(self, *arguments: Any) -> None:
+        """Remove old states."""
+        self._good.commit(*arguments)
+        self._bad.commit(*arguments)
+
+
+def _share(counts: Mapping[str, torch.Tensor], name: str) -> float:
+    return float(counts[name].sum()) / max(1, int(counts["test.support"].sum()))
+
+
+def play(settings: Mapping[str, Any], lie: str, liars: Sequence[int], patched: Dataset) -> dict[str, Any]:
+    """Run an experiment with liars; return accuracy, fooled pictures, refusals and alarms of each client.
 
     The accuracy is 0 if an honest client's training diverged.
     """
     experiment = pn.Experiment.of({"quorum": 0.5, **settings})
     task, population = build(experiment)
-    alarms = np.zeros(experiment.clients, np.int64)
+    size = experiment.clients
+    alarms, lost = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    liars = [] if lie == "honest" else list(liars)
 
     def watch(round: int, standings: Mapping[int, Standing]) -> None:
         for id, standing in standings.items():
@@ -151,73 +159,133 @@ def play(settings: Mapping[str, Any], attack: str, liars: Sequence[int]) -> dict
     policy = replace(policy_of(experiment), checks=(check_scale,), watch=watch)
     with one_thread(), tempfile.TemporaryDirectory() as folder, RunWriter(Path(folder), experiment.key) as writer:
         writer.describe(info_of(experiment, task), Population(facts.train, facts.validation, facts.test))
-        with closing(Lying(task, population, writer.store)) as engine:
-            engine.liars, engine.attack = tuple(liars), ATTACKS[attack]
+        with closing(Lying(task, population, writer.store, LIES[lie], liars, patched)) as engine:
             try:
-                for _ in run_rounds(task, engine, policy, begin(task, policy), writer):
-                    pass
+                for round in run_rounds(task, engine, policy, begin(task, policy), writer):
+                    for id in map(int, round.record.lost):
+                        lost[id] += 1
             except Diverged:  # nobody has a network that predicts anything
-                return {"accuracy": 0.0, "lost": 0, "alarms": alarms.tolist()}
-        run = read_run(Path(folder))
-        lost = sum(str(id) in record.lost for record in run.rounds for id in liars)
-        last = [record for record in run.rounds if record.evaluated != "nobody"][
-            -LAST:
-        ]  # some methods swing from round to round
-        right = np.mean([run.by_client(record, task.algorithm.headline) for record in last], axis=0)  # (M,)
-    honest = [id for id in range(experiment.clients) if id not in liars]
-    return {"accuracy": float(right[honest].mean()), "lost": lost, "alarms": alarms.tolist()}
+                return {"accuracy": [0.0] * size, "fooled": [1.0] * size, "lost": [0] * size, "alarms": alarms.tolist()}
+    accuracy = np.mean(engine.shares[-LAST:], axis=0)
+    rounded = {"accuracy": accuracy.round(4).tolist(), "fooled": engine.fooled.round(4).tolist()}
+    return rounded | {"lost": lost.tolist(), "alarms": alarms.tolist()}
+
+
+def vectors(dataset: Any, trunk: str | None) -> tuple[Dataset, Dataset]:
+    """Return a data set as vectors, and the same with the pattern of the backdoor on each picture."""
+    data = component("dataset", dataset).load()
+    both = [data.inputs, stamped(data.inputs)]
+    if trunk is None:
+        both = [_pooled(pictures) for pictures in both]
+    elif frozen := FrozenNetwork.of(trunk):
+        both = [np.array(open_features(frozen, pictures)) for pictures in both]
+    return tuple(replace(data, inputs=inputs) for inputs in both)  # type: ignore[return-value]
+
+
+def _pooled(pictures: NDArray[Any]) -> NDArray[np.float32]:
+    """Halve the sides of grey pictures (N, H, W, 1), and lay them out as vectors from −1 to 1."""
+    count, height, width, _ = pictures.shape
+    blocks = pictures.reshape(count, height // 2, 2, width // 2, 2)
+    return (blocks.mean((2, 4)) / 127.5 - 1).reshape(count, -1).astype(np.float32)
 
 
 def measure(
     notify: Callable[[str], None] = silent,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = tuple(METHODS),
     rules: Sequence[str] = RULES,
-    attacks: Sequence[str] = tuple(ATTACKS),
+    lies: Sequence[str] = BENCH,
     shares: Sequence[float] = SHARES,
     seeds: Sequence[int] = SEEDS,
     clients: int = CLIENTS,
     rounds: int = ROUNDS,
     dataset: Any = "fashion",
-    partition: Mapping[str, Any] = MappingProxyType({}),
+    trunk: str | None = None,
+    networks: Mapping[str, Any] | None = None,
+    partition: Mapping[str, Any] = PARTITION,
     **further: Any,
 ) -> dict[str, Any]:
-    """Play every attack against every rule."""
+    """Play every lie against every rule; the honest run is the same whoever would lie.
+
+    Args:
+        notify: Receives a line for each case.
+        methods: Names of methods.
+        rules: Rules of combination.
+        lies: Names of lies.
+        shares: Shares of the clients that lie.
+        seeds: Seeds of the runs and of their partitions.
+        clients: Number of clients.
+        rounds: Number of rounds, where the method does not need fewer.
+        dataset: Pictures.
+        trunk: Frozen network whose features are the vectors; None for the pictures themselves, at half the side.
+        networks: Settings of training on pictures, in place of vectors.
+        partition: Partition, drawn anew for each seed.
+        further: Other settings of the runs.
+    """
+    if networks is None:
+        data, patched = vectors(dataset, trunk)
+    else:
+        data = component("dataset", dataset).load()
+        patched = replace(data, inputs=stamped(data.inputs))
     cases: list[dict[str, Any]] = []
-    splits = [{"seed": seed, "partition": {"name": "dirichlet", **partition, "seed": seed}} for seed in seeds]
+    base = {"dataset": data, "clients": clients, "rounds": rounds, **(TRAINING if networks is None else networks)}
+    base |= {"evaluate_every": max(1, rounds // 4), **further}
     for method in methods:
-        settings = {"algorithm": method, "dataset": dataset, "clients": clients, "rounds": rounds, "train": 0.4}
-        settings |= {"evaluate_every": EVERY} | further
-        settings |= {"models": "plain"} if method == "fedavg" else {}
-        for share in shares:
-            liars = range(max(1, round(share * clients)))
-            for attack in attacks:
-                for rule in rules:
-                    results = [play(settings | {"combine": rule, **split}, attack, liars) for split in splits]
-                    case: dict[str, Any] = {"method": method, "liars": len(liars), "attack": attack, "combine": rule}
-                    case |= {name: [result[name] for result in results] for name in results[0]}
-                    notify(f"{method}, {len(liars)} of {clients}, {attack}, {rule}: {np.mean(case['accuracy']):.1%}")
-                    cases.append(case)
+        for rule in rules:
+            for lie in lies:
+                for share in shares[:1] if lie == "honest" else shares:
+                    count = max(1, round(share * clients))
+                    own = {"algorithm": method, "combine": rule} | (METHODS[method] if networks is None else {})
+                    splits = [{"seed": seed, "partition": {**partition, "seed": seed}} for seed in seeds]
+                    results = [play(base | own | split, lie, range(count), patched) for split in splits]
+                    case = {"method": method, "combine": rule, "attack": lie, "liars": 0 if lie == "honest" else count}
+                    cases.append(case | {name: [result[name] for result in results] for name in results[0]})
+                    mean = np.mean([np.mean(result["accuracy"][count:]) for result in results])
+                    notify(f"{method}, {rule}, {lie}, {count} of {clients}: {mean:.1%}")
     return {"clients": clients, "rounds": rounds, "seeds": list(seeds), "cases": cases}
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
-    """Show a line for each attack and a column for each rule, headings first; * where every liar was named."""
+    """Show a line for each lie and a column for each rule, headings first.
+
+    A cell has the honest clients' accuracy, in brackets what the lie costs them in points, paired by seed, with half of
+    the 95 % interval; of a backdoor the share of pictures with the pattern that are taken for its class. * where every
+    liar was refused or named in every run.
+    """
     rules = list(dict.fromkeys(case["combine"] for case in result["cases"]))
-    rows = [["method", "liars", "attack", *rules]]
-    keys = dict.fromkeys((case["method"], case["liars"], case["attack"]) for case in result["cases"])
+    honest = {(case["method"], case["combine"]): case for case in result["cases"] if case["attack"] == "honest"}
+    keys = dict.fromkeys((case["method"], case["attack"], case["liars"]) for case in result["cases"])
+    rows = [["method", "lie", "liars", *rules]]
     for key in keys:
-        cells = {
-            case["combine"]: f"{100 * np.mean(case['accuracy']):.1f}" + "*" * _named(case)
-            for case in result["cases"]
-            if (case["method"], case["liars"], case["attack"]) == key
+        found = {
+            case["combine"]: case for case in result["cases"] if (case["method"], case["attack"], case["liars"]) == key
         }
-        rows.append([key[0], f"{key[1]} of {result['clients']}", key[2], *(cells.get(rule, "–") for rule in rules)])
+        cells = [_cell(found[rule], honest.get((key[0], rule))) if rule in found else "–" for rule in rules]
+        rows.append([key[0], key[1], f"{key[2]} of {result['clients']}", *cells])
     return rows
+
+
+def costs(case: Mapping[str, Any], honest: Mapping[str, Any]) -> list[float]:
+    """Return what a lie costs the honest clients in points, by seed."""
+    count = case["liars"]
+    pairs = zip(case["accuracy"], honest["accuracy"], strict=True)
+    return [100 * (float(np.mean(two[count:])) - float(np.mean(one[count:]))) for one, two in pairs]
+
+
+def _cell(case: Mapping[str, Any], honest: Mapping[str, Any] | None) -> str:
+    count = case["liars"]
+    text = f"{100 * np.mean([np.mean(one[count:]) for one in case['accuracy']]):.1f}"
+    if count and honest:
+        lost = costs(case, honest)
+        interval = mean_interval(lost)
+        text += f" ({-np.mean(lost):+.1f}{f' ± {interval.high - np.mean(lost):.1f}' if interval else ''})"
+    if case["attack"] == "backdoor":
+        text += f", {100 * np.mean([np.mean(one[count:]) for one in case['fooled']]):.0f} %"
+    return text + "*" * _named(case)
 
 
 def _named(case: Mapping[str, Any]) -> bool:
     """Return whether every liar was refused or named at least once in every run."""
-    if case["attack"] in ("honest", "absent"):
-        return False
-    several = zip(case["lost"], case["alarms"], strict=True)
-    return all(lost or all(alarms[id] for id in range(case["liars"])) for lost, alarms in several)
+    several = list(zip(case["lost"], case["alarms"], strict=True))
+    return bool(case["liars"]) and all(
+        lost[id] or alarms[id] for lost, alarms in several for id in range(case["liars"])
+    )

@@ -54,3 +54,14 @@ def _warm_workers():
 def cold_workers(monkeypatch):
     """Start workers as users do; for tests of how they start, and of how they end."""
     monkeypatch.setattr(processes, "start_worker", NEW_INTERPRETER)
+
+
+@pytest.fixture
+def on_standin(monkeypatch):
+    """Make the device of tests one that experiments may name."""
+    from tests import standin
+
+    monkeypatch.setattr("protonorm.config.experiment.check_device", lambda name: None)
+    standin.device()
+    with torch.autograd.set_multithreading_enabled(False):  # torch's threads are of the devices it knew at first
+        yield

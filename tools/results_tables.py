@@ -2,8 +2,8 @@
 
 A table stands between `<!-- FOLDER -->` and `<!-- end -->`; FOLDER in results/ holds the archived runs of one
 comparison. Methods are sorted by what their clients gain on training alone. With the mark `<!-- reproduced -->` it is
-what the last `protonorm reproduce` above shows of the records in results/reproduced, with `<!-- backbones -->` of those
-in results/backbones; with `<!-- several_seeds -->` it
+what the last `protonorm reproduce` above shows of the records in results/reproduced, with `<!-- backbones -->` or
+`<!-- privacy -->` of those in the folder of that name; with `<!-- several_seeds -->` it
 is the comparison of those of them that were run with several seeds, and with `<!-- glance -->` all numbers of such
 tables on the page beside the printed ones. Marks that begin with `exchange` are tables of tools.exchange, of the
 records in results/exchange.
@@ -27,14 +27,14 @@ from protonorm.runs.layout import find_runs
 from protonorm.runs.run import Run, read_run, read_whole
 
 ROOT = Path(__file__).resolve().parent.parent
-NAMES = ("results.md", "results-tables.md", "exchange.md", "algorithms/duet.md", "backbones.md")
+NAMES = ("results.md", "results-tables.md", "exchange.md", "algorithms/duet.md", "backbones.md", "privacy.md")
 PAGES = [ROOT / "docs" / name for name in NAMES]
 APPENDIX = ROOT / "docs" / "results-tables.md"  # with the commands whose printed numbers the overview shows
 RESULTS = ROOT / "results"
 PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COMMAND = re.compile(r"^protonorm reproduce .*$", re.MULTILINE)
 REPRODUCED = "reproduced"
-BACKBONES = "backbones"
+ALONE = ("backbones", "privacy")  # studies with records of their own
 SEVERAL = "several_seeds"
 GLANCE = "glance"
 SEEDS = 3  # of them at least
@@ -55,7 +55,7 @@ def written(page: str, results: Path = RESULTS, appendix: str | None = None) -> 
             return match[0]
         if match["name"] in EXCHANGE:
             text = EXCHANGE[match["name"]](Work(folder, NO_PICTURES))
-        elif match["name"] in (REPRODUCED, BACKBONES):
+        elif match["name"] in (REPRODUCED, *ALONE):
             text = reproduced(command_above(page, match.start()), folder)
         elif match["name"] == GLANCE:
             text = beside_printed(commands(page if appendix is None else appendix), folder)

@@ -27,6 +27,11 @@ def strip_prefix(tensors: Mapping[str, Tensor], name: str) -> Tensors:
     return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
+def to_device(tensors: Mapping[str, Tensor], device: str) -> Tensors:
+    """Return the tensors on a device."""
+    return {key: value.to(device) for key, value in tensors.items()}
+
+
 def snapshot(name: str, module: nn.Module) -> Tensors:
     """Copy a module's parameters and buffers to the CPU, where states are kept, with the key prefix `name.`."""
     return {f"{name}.{key}": value.detach().cpu().clone() for key, value in module.state_dict().items()}

@@ -2,23 +2,29 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from benchmarks import attacks
+from benchmarks.liars import LIES, TARGET, candidates, moments, poisoned, stamped
 
+import protonorm as pn
+from protonorm.session.build import build
 from protonorm.tensors import root_mean_square
+from tests.support import spiral
 
 OWN = {"classes": torch.tensor([0, 2]), "prototypes": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
 OTHERS = [
     {"classes": torch.tensor([0, 1]), "prototypes": torch.tensor([[2.0, 2.0], [0.0, 1.0]])},
     {"classes": torch.tensor([0]), "prototypes": torch.tensor([[4.0, 2.0]])},
 ]
+SMALL = {"dataset": {"name": "fashion", "samples": 200}, "rounds": 2, "batch_size": 8, "seeds": (0,)}
 
 
-@pytest.mark.parametrize("name", attacks.ATTACKS)
+@pytest.mark.parametrize("name", [name for name in LIES if LIES[name].change != "adaptive"])
 def test_a_lie_has_the_form_of_a_message_and_leaves_the_honest_one_alone(name):
     before = {key: value.clone() for key, value in OWN.items()}
-    sent = attacks.ATTACKS[name](OWN, OTHERS)
+    sent = LIES[name].change(OWN, OTHERS)
     assert all(OWN[key].equal(before[key]) for key in OWN)
     assert (sent is None) == (name == "absent")
     if sent is not None:
@@ -29,27 +35,60 @@ def test_a_lie_has_the_form_of_a_message_and_leaves_the_honest_one_alone(name):
 
 def test_lies_by_hand():
     """Class 0 of the others has mean (3, 2) and deviation (1, 0); class 2 nobody else has."""
-    lie = {name: attack(OWN, OTHERS) for name, attack in attacks.ATTACKS.items()}
+    lie = {name: one.change(OWN, OTHERS) for name, one in LIES.items() if one.change != "adaptive"}
     assert lie["another class"]["prototypes"].tolist() == [[3.0, 4.0], [1.0, 2.0]]
-    assert lie["all classes alike"]["prototypes"].tolist() == [[2.0, 3.0]] * 2
-    assert lie["knows the defence"]["prototypes"].tolist() == [[1.5, 2.0], [3.0, 4.0]]
-    assert lie["a class of its own"]["classes"].tolist() == [0, 2, 1]
-    assert lie["a class of its own"]["prototypes"][2].tolist() == [2500.0, 2500.0]
+    assert lie["collapsed"]["prototypes"].tolist() == [[2.0, 3.0]] * 2
+    assert lie["invented class"]["classes"].tolist() == [0, 2, 1]
+    assert lie["invented class"]["prototypes"][2].tolist() == [2500.0, 2500.0]
+    assert lie["backdoor"]["prototypes"].tolist() == [[-3.0, 2.0], [3.0, 4.0]]  # (3, 2) + 3·((1, 2) − (3, 2))
+    mean, deviation = moments(OWN, OTHERS)
+    assert mean["prototypes"].tolist() == [[3.0, 2.0], [3.0, 4.0]]
+    assert deviation["prototypes"].tolist() == [[1.0, 0.0], [0.0, 0.0]]
+    assert [2.0, 2.0] in [one["prototypes"][0].tolist() for one in candidates(OWN, OTHERS)]  # one deviation off
+
+
+def test_moments_have_their_classes_in_columns():
+    """Of (P, K) the columns are collapsed; a negated message has both signs turned."""
+    message = {"gram.a": torch.tensor([1.0, 2.0]), "moments.a": torch.tensor([[1.0, 3.0], [0.0, 4.0]])}
+    assert LIES["collapsed"].change(message, OTHERS)["moments.a"].tolist() == [[2.0, 2.0], [2.0, 2.0]]
+    assert LIES["negated"].change(message, OTHERS)["gram.a"].tolist() == [-1.0, -2.0]
+
+
+def test_poisoned_samples_are_those_of_liars_alone():
+    experiment = spiral()
+    _, population = build(experiment)
+    data = population.dataset
+    patched = pn.Dataset("patched", data.inputs + 1, data.labels, data.classes)
+    bad = poisoned(population, patched, "backdoor", [1]).dataset
+    changed = np.flatnonzero((bad.inputs != data.inputs).any(1))
+    assert set(changed) == set(population.parts[1].train[::2].tolist())
+    assert set(bad.labels[changed]) == {TARGET}
+    swapped = poisoned(population, patched, "swapped", [1]).dataset.labels
+    assert ((swapped - data.labels) % data.num_classes == 1).all()
+    assert stamped(np.zeros((1, 14, 14, 1), np.uint8)).sum() == 255 * 4
 
 
 def test_the_bench_has_a_line_for_each_attack_and_a_column_for_each_rule():
-    """A liar that negates at a large size is named in each run; an honest client is not."""
+    """A liar that negates at a large size is named in each run; honest clients are not named in the honest one."""
     found = attacks.measure(
         methods=("fedproto",),
-        rules=("mean", "median"),
-        attacks=("honest", "negated, large", "a million times"),
-        rounds=2,
-        dataset={"name": "spiral", "points": 60},
-        partition={"alpha": 10.0},
-        batch_size=8,
+        rules=("mean", "trust"),
+        lies=("honest", "negated, scaled", "adaptive"),
+        shares=(0.3,),
+        **SMALL,
     )
+    cases = {(case["attack"], case["combine"]): case for case in found["cases"]}
+    assert not any(cases["honest", "trust"]["alarms"][0])
+    assert all(cases["negated, scaled", "trust"]["alarms"][0][:3])
     head, *rows = attacks.table(json.loads(json.dumps(found)))
-    assert head == ["method", "liars", "attack", "mean", "median"]
-    assert [row[2] for row in rows] == ["honest", "negated, large", "a million times"]
-    assert [row[4].endswith("*") for row in rows] == [False, True, True]
-    assert all(0 <= float(cell.rstrip("*")) <= 100 for row in rows for cell in row[3:])
+    assert head == ["method", "lie", "liars", "mean", "trust"]
+    assert [row[1] for row in rows] == ["honest", "negated, scaled", "adaptive"]
+    assert [row[4].endswith("*") for row in rows[:2]] == [False, True]
+
+
+@pytest.mark.parametrize("method", [pytest.param("choir", marks=pytest.mark.long), "fedavg"])
+def test_the_backdoor_is_measured_on_pictures_with_the_pattern(method):
+    found = attacks.measure(methods=(method,), rules=("mean",), lies=("backdoor",), shares=(0.3,), **SMALL)
+    fooled = found["cases"][0]["fooled"][0]
+    assert len(fooled) == attacks.CLIENTS
+    assert all(0 <= share <= 1 for share in fooled)

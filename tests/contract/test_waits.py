@@ -1,52 +1,74 @@
-"""On a GPU a program that reads a value waits for the device; nobody waits inside the training loop."""
+"""On a GPU a program that reads a value, or copies from one place to the other, waits for the device.
 
-from collections import Counter
+Nobody waits inside a loop over batches: not while training, and not while evaluating.
+"""
 
 import pytest
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from protonorm.algorithms import ALGORITHMS
-from protonorm.core import Order, seeded
-from protonorm.federation.client import first_state, train_step
+from protonorm.core import Order, samples, seeded
+from protonorm.federation import population
+from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.federation.policy import Policy
 from protonorm.federation.rounds import begin
 from protonorm.session.build import build
-from tests.support import spiral
+from tests import standin
+from tests.support import methods, pictures, spiral
 
-# Operations whose result's shape or Python value depends on the numbers in a tensor.
-WAITING = {"_local_scalar_dense", "nonzero", "bincount", "masked_select", "_unique2", "equal"}
-
-
-class Waits(TorchDispatchMode):
-    """Count the operations that a GPU would have to be waited for."""
-
-    def __init__(self):
-        super().__init__()
-        self.found = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        masked = name == "index" and any(part is not None and part.dtype == torch.bool for part in args[1])
-        if masked or name in WAITING:
-            self.found[name] += 1
-        return func(*args, **(kwargs or {}))
+pytestmark = pytest.mark.usefixtures("on_standin")
 
 
-def waits(algorithm, epochs):
-    """Count them in a client's second round."""
-    task, population = build(spiral(algorithm=algorithm, epochs=epochs))
+SETTINGS = {
+    "augmented": {"dataset": pictures([0, 1, 2] * 24, 3), "models": "plain", "augment": "crop+flip", "batch_size": 4},
+    "clipped": {"clip": 1.0, "optimiser": "adam", "last_batch": "keep"},
+    "data outside": {},
+}
+
+
+def second_round(algorithm, **settings):
+    """Play a client's first round; return its task, its site, its state, and the server's message."""
+    task, population = build(spiral(algorithm=algorithm, device=standin.NAME, validation=0.3, **settings))
     point, site = begin(task, Policy(6, 6)), population.site(0)
     state, reply = train_step(task, site, Order(0, 1, 0), first_state(task, site), point.message)
-    said = task.algorithm.aggregate(task.server(1), point.state, iter([reply.message])).message
-    with seeded(0, 2, 0), Waits() as counted:
-        task.algorithm.local_update(site.client(2), state, said)
-    return counted.found
+    with seeded(0, 1, 0):
+        said = task.algorithm.aggregate(task.server(1), point.state, iter([reply.message])).message
+    return task, site, state, said
 
 
-# FedGen draws labels from counts that rest on the CPU: it reads values there, and waits for nobody.
-@pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - {"fedgen"}))
+@pytest.mark.parametrize("algorithm", methods())
 def test_more_batches_wait_no_more_often(algorithm):
-    few, many = waits(algorithm, 1), waits(algorithm, 5)
+    trained_without_waiting(algorithm)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_do_not_wait_either(name, monkeypatch):
+    if name == "data outside":
+        monkeypatch.setattr(population, "free_memory", lambda device: 0)
+    trained_without_waiting("protonorm", **SETTINGS[name])
+
+
+def trained_without_waiting(algorithm, **settings):
+    def waits(epochs):
+        task, site, state, said = second_round(algorithm, epochs=epochs, **settings)
+        standin.waits.clear()
+        train_step(task, site, Order(0, 2, 1), state, said)
+        return dict(standin.waits)
+
+    few, many = waits(1), waits(5)
+    assert few
+    assert few == many
+
+
+@pytest.mark.parametrize("algorithm", methods())
+def test_evaluation_in_more_batches_waits_no_more_often(algorithm, monkeypatch):
+    task, site, state, said = second_round(algorithm)
+
+    def waits(size):
+        monkeypatch.setattr(samples, "evaluation_batch", lambda inputs: size)
+        standin.waits.clear()
+        evaluate_step(task, site, Order(0, 1, 1), state, said, ["validation", "test"])
+        return dict(standin.waits)
+
+    assert len(site.client(1).test) > 1
+    few, many = waits(256), waits(1)
     assert few
     assert few == many

@@ -12,7 +12,7 @@ from protonorm.deployment.agreement import ROBUST_RULE, Agreement
 from protonorm.session.build import build
 from tests.support import contents, run, spiral
 
-ROBUST = ["median", "trimmed:0.2", "geometric_median", "bounded", "cosine"]
+ROBUST = ["median", "trimmed:0.2", "geometric_median", "bounded", "cosine", "trust"]
 
 
 def rows(*clients, weights=None):
@@ -139,10 +139,58 @@ def test_standings_compare_lengths_and_directions_with_the_others():
     standings = fold.standings()
     assert [one.length for one in standings] == pytest.approx([1, 1, 100, 1, 1])
     assert [one.cosine for one in standings] == pytest.approx([1, 1, 1, -1, 1])
+    assert [one.usual for one in standings] == pytest.approx([1] * 5)
     assert [bool(one.alarm) for one in standings] == [False, False, True, True, False]
     assert "100 times as large" in standings[2].alarm
     assert "point away" in standings[3].alarm
-    assert not Standing(1.0, 0.5).alarm
+    assert not Standing(1.0, 0.5, 0.7).alarm
+    assert Standing(1.0, 0.1, 0.7).alarm
+    assert not Standing(1.0, -0.1, 0.0).alarm  # as in a first round
+
+
+def test_trust_by_hand():
+    """Three at right angles or alike: s = 1 of the first two, and 0 of the third to both.
+
+    t of the first two is a = (1 + a)/(1 + a + b), that of the third b = 1/(1 + 2a), its fixed point.
+    """
+    fold = fold_of("trust")()
+    for one in rows([[1.0, 0.0]], [[2.0, 0.0]], [[0.0, 1.0]]):
+        fold.add(one)
+    (a, other, b), cosine = fold.agreement()
+    assert float(a) == pytest.approx(float(other)) == pytest.approx(float((1 + a) / (1 + a + b)), abs=1e-3)
+    assert float(b) == pytest.approx(float(1 / (1 + 2 * a)), abs=1e-3)
+    assert cosine.tolist() == pytest.approx([float(a / (a + b)), float(a / (a + b)), 0.0], abs=1e-3)
+
+
+def test_who_lies_elsewhere_is_not_believed_where_two_alone_have_a_class():
+    """The first three agree on row 0, and the fourth is opposed; of row 1 the first and the fourth alone speak."""
+    honest, liar = [[1.0, 0.0], None], [[-1.0, 0.0], [0.0, -1.0]]
+    clients = [[1.0, 0.0], [0.0, 1.0]], honest, honest, liar
+    assert torch.tensor(combined("trust", *clients)).allclose(torch.eye(2), atol=1e-6)
+    assert combined("cosine", *clients)[1] == [0.0, 0.0]
+
+
+def test_who_shares_a_class_with_a_liar_alone_is_not_named():
+    """Three agree on row 0; the fourth, opposed there, is so too on row 1, which the fifth alone has besides."""
+    fold = fold_of("trust")()
+    for one in rows(*[[[1.0, 0.0], None]] * 3, [[-1.0, 0.0], [0.0, -1.0]], [None, [0.0, 1.0]]):
+        fold.add(one)
+    assert [bool(one.alarm) for one in fold.standings()] == [False, False, False, True, False]
+
+
+def test_clients_that_share_no_class_are_believed_alike():
+    one, two = [[1.0, 0.0], None], [None, [0.0, 3.0]]
+    assert combined("trust", one, two) == [[1.0, 0.0], [0.0, 3.0]]
+
+
+def test_totals_of_a_client_that_points_away_do_not_count():
+    """Three alike with (1, 2), one opposed: the sum of three."""
+    parts = [Contribution({}, torch.tensor(1), {"gram": sign * torch.tensor([1.0, 2.0])}) for sign in (1, 1, -1, 1)]
+    assert combine(parts, fold_of("trust")()).totals["gram"].tolist() == [3.0, 6.0]
+    fold = fold_of("cosine")()
+    for part in parts:
+        fold.add(part)
+    assert [bool(one.alarm) for one in fold.standings()] == [False, False, True, False]
 
 
 @pytest.mark.parametrize(

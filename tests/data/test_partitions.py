@@ -68,8 +68,9 @@ def test_same_seed_same_sorted_shares(labels, clients, how):
 
 def test_labels_are_left_alone():
     given_labels = np.repeat(np.arange(4), 50)
-    for entry in PARTITIONS.values():
-        entry.load()().assign(given_labels, 4)
+    for way in (entry.load() for entry in PARTITIONS.values()):
+        if not hasattr(way, "shares"):  # others need more than labels
+            way().assign(given_labels, 4)
     np.testing.assert_array_equal(given_labels, np.repeat(np.arange(4), 50))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protonorm.data.published.archives import read_pickle
+from protonorm.data.pickled import read_pickle
 from tests.data import archives
 
 ARRAY = b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00tU\x01btR"  # an array without its bytes
@@ -176,7 +176,7 @@ def test_bombs_are_refused(bomb):
     """In a process of its own with 3 GiB of memory, for some of them would end it."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (3 * 2**30,) * 2)\n"
-        "from protonorm.data.published.archives import read_pickle\n"
+        "from protonorm.data.pickled import read_pickle\n"
         "try: read_pickle(sys.stdin.buffer.read(), 'it')\n"
         "except ValueError as error: print(error)"
     )

@@ -85,6 +85,7 @@ def test_the_commands_stand_in_the_order_in_which_they_are_needed(call):
         "stop",
         "doctor",
         "audit",
+        "leakage",
         "renew",
         "revoke",
         "rekey",
@@ -354,6 +355,26 @@ def test_data_or_a_network_that_do_not_fit_end_in_a_sentence(call, joined, tmp_p
     assert "what would be sent" in shown
 
 
+def test_an_audit_before_taking_part_finds_the_picture_of_a_class_with_one(call, joined, tmp_path):
+    """Class c has one training picture; the policy holds it back. Nothing is sent: there is no server."""
+    data = pictures([0, 1] * 15 + [2] * 3, 3)
+    split = np.array([0] * 20 + [1] * 10 + [0, 1, 1], np.int8)
+    names = np.array(["a", "b", "c"])
+    np.savez(tmp_path / "data.npz", images=data.inputs, labels=data.labels, split=split, classes=names)
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--check", "--data", "data.npz", "--set", "validation=0"]
+    call(*words, "--model", "plain")
+    plain = json.loads(call("leakage", "--folder", "berlin", "--json"))
+    found = {one["name"]: one for one in plain["clients"][0]["before"]["searches"]}
+    assert (found["c"]["samples"], found["c"]["rank"]) == (1, 1)
+    assert plain["policy"] == ""
+    (tmp_path / "berlin" / "policy.yaml").write_text("protect: minimum_count\n")
+    plain = json.loads(call("leakage", "--folder", "berlin", "--json"))
+    after = {one["name"]: one for one in plain["clients"][0]["after"]["searches"]}
+    assert after["c"]["rank"] > 1
+    assert after["c"]["psnr"] is None
+    assert "minimum_count least=5" in (tmp_path / "berlin" / "leakage.html").read_text("utf-8")
+
+
 def test_no_own_code_is_run_if_it_is_not_wanted(call, joined, tmp_path):
     (tmp_path / "mine.py").write_text("raise SystemExit('it ran')\n")
     words = ["client", "fed/bundles/berlin.json", "--yes", "--check", "--data", "data.npz", "--model", "mine.py:make"]
@@ -463,6 +484,13 @@ def test_a_run_that_failed_is_not_tried_again_and_one_that_was_stopped_is(call, 
     serve_as(monkeypatch, break_off)
     assert "cannot listen" in call("server", "--folder", "fed", "--run", code=1)
     assert federation.wanted.exists()
+
+
+def test_an_update_is_requested_by_its_option(call, joined, federation):
+    assert "the rounds begin once" in call("run", "--update", "--no-wait", "--folder", "fed")
+    assert federation.wanted.read_text() == "update"
+    call("run", "--no-wait", "--folder", "fed")
+    assert federation.wanted.read_text() == ""
 
 
 def test_a_second_server_does_not_begin_the_rounds_of_the_first(call, joined, federation):

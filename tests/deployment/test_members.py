@@ -3,14 +3,19 @@
 import numpy as np
 import pytest
 
+from protonorm import tensors
+from protonorm.core.training import Training
+from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import Arrived
-from protonorm.deployment.federation import Membership
+from protonorm.deployment.federation import Membership, run_federation
 from protonorm.deployment.site import make_site
-from protonorm.runs.layout import committed
+from protonorm.runs.layout import committed, stamp
 from protonorm.runs.run import read_whole
-from tests.deployment.federation import Killed
-from tests.deployment.sites import NAMES
+from protonorm.session.build import build
+from tests.deployment.federation import Killed, Line
+from tests.deployment.sites import LABELS, NAMES, make_nodes, simulated, write_clients
 from tests.deployment.test_run_federation import Organisations
+from tests.support import pictures
 
 
 class Register:
@@ -263,3 +268,77 @@ def test_private_beginnings_differ_and_reproducible_ones_do_not(tmp_path):
     assert np.array_equal(weights["none"], weights["shared"])
     for left, right in (("none", "one"), ("one", "two"), ("two", "shared")):
         assert not np.isclose(weights[left], weights[right]).any()
+
+
+TRUNK = """
+from torch import nn
+
+def wide():
+    return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
+"""
+
+
+class Analysts:
+    """Three clients with a frozen trunk, whose method is finished after two rounds."""
+
+    def __init__(self, data, folder, **settings):
+        self.data, self.folder, frozen = data, folder, "frozen:trunks.py:wide"
+        choir = {"name": "choir", "public": False}
+        task, _ = build(simulated(data, models=frozen, algorithm=choir, **{"rounds": 9} | settings))
+        self.agreement = Agreement.of_task(task, ("test", "validation"))
+        self.line = Line({})
+        self.start(*NAMES)
+
+    def start(self, *names):
+        """Start clients, anew after they have ended: they read their files and their states."""
+        places = [(NAMES.index(name), f"npz:{self.data}/{name}.npz") for name in names]
+        frozen, training = "frozen:trunks.py:wide", Training(validation=0)
+        sites = [make_site(self.agreement, id, place, frozen, training) for id, place in places]
+        self.line.nodes |= make_nodes(self.agreement, sites, self.folder / "nodes")
+
+    def run(self, names, **options):
+        usual = {"clients": names, "clock": lambda: self.line.now} | options
+        return run_federation(self.agreement, self.line, self.folder / "run", **usual)
+
+    def sums(self, round):
+        path = self.folder / "run" / "server.safetensors"
+        return tensors.load(path, stamp(self.agreement.root, "server", round))
+
+
+@pytest.fixture
+def analysts(tmp_path, monkeypatch):
+    (tmp_path / "trunks.py").write_text(TRUNK)
+    monkeypatch.chdir(tmp_path)
+    return Analysts(write_clients(tmp_path / "organisations"), tmp_path / "first")
+
+
+def test_a_finished_method_goes_on_for_who_joined_and_for_added_samples(analysts, tmp_path):
+    """Two finish; the third joins, and the first has more samples. The sums are those of a new run with everything."""
+    parties = analysts
+    assert len(parties.run(NAMES[:2]).rounds) == 2
+    assert len(parties.run(NAMES).rounds) == 2  # nobody asked for more
+    more = pictures([*LABELS[0], 2, 2, 1], 3, side=16)
+    classes = np.array(more.classes)
+    np.savez(parties.data / f"{NAMES[0]}.npz", images=more.inputs, labels=more.labels, classes=classes)
+    parties.start(NAMES[0])
+    run = parties.run(NAMES, update=True)
+    assert [one.round for one in run.rounds] == [1, 2, 3, 4]
+    assert run.finished
+    assert run.rounds[2].bytes.up > 0
+    assert run.rounds[3].bytes.up == 0
+    fresh = Analysts(parties.data, tmp_path / "second")
+    assert len(fresh.run(NAMES).rounds) == 2
+    first, second = parties.sums(4), fresh.sums(2)
+    assert first.keys() == second.keys()
+    for name, value in second.items():
+        if name.startswith("state"):
+            np.testing.assert_allclose(first[name], value, rtol=1e-5, atol=1e-4)
+    assert any(name.startswith("state") for name in second)
+    assert len(parties.run(NAMES).rounds) == 4  # and is finished again
+
+
+def test_an_update_beyond_the_agreed_rounds_is_refused(analysts, tmp_path):
+    parties = Analysts(analysts.data, tmp_path / "short", rounds=2)
+    parties.run(NAMES)
+    with pytest.raises(ValueError, match="All 2 rounds of the agreement are done; `deploy amend rounds=…`"):
+        parties.run(NAMES, update=True)

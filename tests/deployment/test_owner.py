@@ -45,7 +45,7 @@ def test_without_a_file_there_is_no_policy_and_an_empty_one_allows_everything(tm
     [
         ("methods: [fedproto, targets]", "allows the methods fedproto and targets, got protonorm"),
         ("rounds: 2", "allows 2 rounds at most, got 3"),
-        ("combine: [mean]", "combined by mean, got cosine"),
+        ("combine: [mean]", "combined by mean, got trust"),
     ],
 )
 def test_an_agreement_beyond_the_policy_is_refused(tmp_path, text, sentence):

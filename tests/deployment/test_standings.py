@@ -38,7 +38,7 @@ def test_two_clients_that_differ_are_not_named():
     told = []
     report_standings(told.append, ["a", "b"], 1, {0: Standing(float("inf"), -1.0), 1: Standing(0.0, -1.0)})
     assert [event.what for event in told] == ["compared"] * 2
-    assert told[0].numbers == {"length": 1e6, "cosine": -1.0}
+    assert told[0].numbers == {"length": 1e6, "cosine": -1.0, "usual": 0.0}
 
 
 def test_the_status_has_each_clients_standing_and_counts_alarms(folder):  # noqa: F811

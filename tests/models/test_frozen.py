@@ -14,7 +14,7 @@ import protonorm as pn
 from protonorm.core.model import Trunk
 from protonorm.core.samples import as_input
 from protonorm.data.builtin import Fashion
-from protonorm.models import frozen, weights
+from protonorm.models import frozen, hugging, weights
 from protonorm.models.choose import Recipe, described, named
 from protonorm.models.efficientnet_lite import SCALES, EfficientNetLite
 from protonorm.models.frozen import FrozenNetwork, TrunkNetwork, load_trunk, make_head, trunk_at
@@ -76,7 +76,7 @@ def test_names_are_read_and_written_again():
         ("frozen:efficientnet_lite0@4", "8 to 2048 pixels"),
         ("frozen:efficientnet_lite9", "did you mean 'efficientnet_lite"),
         ("frozen:timm:resnet18000", "did you mean"),
-        ("frozen:efficientnet_lite0=weights.pth", "is for timm:NAME and torchvision:NAME"),
+        ("frozen:efficientnet_lite0=weights.pth", "is for timm:NAME, torchvision:NAME and hf:NAME"),
         ("frozen:identity@64", "A size is for pictures"),
         ("frozen:timm:resnet18=nowhere.pth", "There is no file nowhere.pth: .*backbones download timm:resnet18"),
         ("frozen:torchvision:resnet18", "are not here: frozen:torchvision:resnet18=FILE names a file"),
@@ -265,3 +265,77 @@ def test_the_key_of_a_run_knows_the_weights(place):
     assert pn.Experiment(models=f"frozen:{place}/trunks.py:random").key == key
     (place / "trunks.py").write_text(TRUNKS.replace("Linear(9, 10)", "Linear(9, 11)"))
     assert pn.Experiment(models="frozen:trunks.py:random").key != key
+
+
+# ---- networks of transformers, tiny and with random weights ---------------------------------------------------------
+
+with_transformers = pytest.mark.skipif(find_spec("transformers") is None, reason="needs protonorm[hf]")
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory):
+    """Folders of a transformer, a convolutional network, and a network for pictures and text; and the networks."""
+    library, folder = hugging.transformers(), tmp_path_factory.mktemp("hub")
+    torch.manual_seed(0)
+    tiny = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
+    vision = tiny | {"image_size": 32, "patch_size": 8}
+    text = tiny | {"vocab_size": 20, "max_position_embeddings": 7}
+    made = {
+        "vit": library.ViTModel(library.ViTConfig(**vision), add_pooling_layer=False),
+        "next": library.ConvNextModel(library.ConvNextConfig(hidden_sizes=[4, 8, 8, 12], depths=[1] * 4)),
+        "clip": library.CLIPModel(library.CLIPConfig(text_config=text, vision_config=vision)),
+    }
+    for name, network in made.items():
+        network.eval().save_pretrained(folder / name)
+    (folder / "vit" / "preprocessor_config.json").write_text(
+        '{"size": {"height": 32, "width": 32}, "resample": 2, '
+        '"image_mean": [0.5, 0.4, 0.3], "image_std": [0.5, 0.2, 0.1]}'
+    )
+    return folder, made
+
+
+@with_transformers
+def test_a_transformer_of_a_folder_has_its_weights_and_preprocessing(hub):
+    folder, made = hub
+    found = FrozenNetwork.of(f"frozen:hf:some/vit={folder}/vit+mlp")
+    found.check()
+    assert found.preparation == (32, "bilinear", (0.5, 0.4, 0.3), (0.5, 0.2, 0.1))
+    assert found.name == "frozen:hf:some/vit+mlp"
+    assert trunk_at(f"frozen:hf:some/vit={folder}/vit").width == 16
+    x = torch.rand(2, 3, 32, 32) * 2 - 1
+    mean, std = (torch.tensor(part)[:, None, None] for part in found.preparation[2:])
+    with torch.no_grad():
+        expected = made["vit"](pixel_values=((x + 1) / 2 - mean) / std).last_hidden_state  # (2, 17, 16)
+        torch.testing.assert_close(found.load()(x), expected.sum(1) / 17)
+    assert found.load()(torch.zeros(1, 1, 8, 8)).shape == (1, 16)  # resized, and grey
+
+
+@with_transformers
+@pytest.mark.parametrize(("name", "width"), [("next", 12), ("clip", 16)])
+def test_maps_are_averaged_and_of_two_towers_the_one_for_pictures_is_taken(hub, name, width):
+    folder, made = hub
+    found = FrozenNetwork.of(f"frozen:hf:x={folder}/{name}@32")
+    x, tower = torch.rand(1, 3, 32, 32) * 2 - 1, made[name].vision_model if name == "clip" else made[name]
+    with torch.no_grad():
+        last = tower(pixel_values=x).last_hidden_state  # mean and deviation ½: the pictures as they are
+        expected = last.mean((2, 3)) if name == "next" else last.mean(1)
+        torch.testing.assert_close(found.load()(x), expected)
+    assert expected.shape == (1, width)
+
+
+@with_transformers
+def test_folders_of_transformers_that_are_not_whole_are_refused(hub, tmp_path):
+    folder, made = hub
+    weights = {name: value for name, value in made["vit"].state_dict().items() if "layernorm" not in name}
+    made["vit"].config.save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"has no config.json and model.safetensors: frozen:hf:x=FOLDER names a folder"
+    ):
+        FrozenNetwork.of(f"frozen:hf:x={tmp_path}").check()
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match="does not hold the weights of its network: .*layernorm"):
+        FrozenNetwork.of(f"frozen:hf:x={tmp_path}").load()
+    first = FrozenNetwork.of(f"frozen:hf:x={folder}/vit").digest
+    assert FrozenNetwork.of(f"frozen:hf:x={tmp_path}").digest != first
+    with pytest.raises(ValueError, match=r"The weights of hf:some/vit are not here: .* download hf:some/vit gets them"):
+        FrozenNetwork.of("frozen:hf:some/vit").check()

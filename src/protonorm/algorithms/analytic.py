@@ -25,7 +25,7 @@ client message:  as of AFL, for the client's own trunk and for the public one
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -33,6 +33,7 @@ from torch.nn.functional import one_hot
 
 from protonorm.algorithms.parts.messages import second_network
 from protonorm.algorithms.parts.statistics import (
+    STRENGTHS,
     Covariance,
     Personal,
     denoised,
@@ -229,7 +230,7 @@ class FedCGS(OneHead):
 class Choir(Analytic):
     """Personal ridge regression towards the others' solution, on the client's own trunk and on a public one."""
 
-    lam: Positive = 0.03  # λ, of the others' ridge
+    lam: Positive | Literal["auto"] = 0.03  # λ, of the others' ridge; "auto": each client chooses by leave-one-out
     public: bool = True  # whether clients also read a trunk that all share
     projection: Width | None = None  # D', number of random directions that features are projected to
 
@@ -291,10 +292,12 @@ class Choir(Analytic):
         prior, moments = torch.zeros(x.shape[1], y.shape[1], dtype=torch.float64), others.get(f"moments.{name}")
         noise = float(others.get(f"noise.{name}", 0.0))
         known = torch.zeros(y.shape[1], dtype=torch.bool) if moments is None else (moments[-1] > HALF) | (noise > 0)
-        if moments is not None and bool(known.any()):
-            gram = square(others[f"gram.{name}"], len(prior))
-            prior = ridge(*denoised(gram, moments * known, self.lam, noise))
-        return personal(x, y, prior, known)
+        if moments is None or not bool(known.any()):
+            return personal(x, y, prior, known)
+        gram = square(others[f"gram.{name}"], len(prior))
+        strengths = STRENGTHS if self.lam == "auto" else (self.lam,)
+        priors = (ridge(*denoised(gram, moments * known, lam, noise)) for lam in strengths)
+        return min((personal(x, y, prior, known) for prior in priors), key=lambda fit: fit.error)
 
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
         """Return the head of each rule, on the points of both trunks."""

@@ -98,7 +98,7 @@ class Duet(Received, Additive):
         """Combine the loaded network's features with the shared network's in the state; directions are the head."""
         shared = second_network(client).features
         restore(SHARED, shared, state)
-        features = Both(client.model.features, shared, float(state["weight"]))
+        features = Both(client.model.features, shared, state["weight"])
         return SplitModel(features, self._directions(client, state))
 
     def second(self, client: Client, state: Tensors, message: Tensors) -> SplitModel:
@@ -131,7 +131,7 @@ class Unit(nn.Module):
 class Both(nn.Module):
     """Weighted mean of the unit features of two networks: w for the own network, 1 − w for the shared network."""
 
-    def __init__(self, own: nn.Module, shared: nn.Module, weight: float) -> None:
+    def __init__(self, own: nn.Module, shared: nn.Module, weight: Tensor) -> None:
         super().__init__()
         self.own, self.shared, self.weight = Unit(own), Unit(shared), weight
 
@@ -169,7 +169,7 @@ def weigh(client: Client, network: SplitModel) -> Tensor:
         with client.autocast():
             points = weights * own(x) + (1 - weights) * shared(x)  # (11, B, d)
             logs = log_softmax(network.head(points).float(), dim=2)  # (11, B, K)
-        total -= logs[:, torch.arange(len(y)), y].sum(1)
+        total -= logs[:, torch.arange(len(y), device=y.device), y].sum(1)
     return total.cpu()
 
 

@@ -86,7 +86,7 @@ class FedMRL(Received, Averaged):
     def _projector(self, client: Client) -> nn.Linear:
         """Create P_i (d_s + d -> d), randomly initialised."""
         width = client.feature_dim
-        return nn.Linear(self.auxiliary_dim(width) + width, width).to(client.device)
+        return nn.Linear(self.auxiliary_dim(width) + width, width).to(client.device, non_blocking=True)
 
 
 class Joint(nn.Module):

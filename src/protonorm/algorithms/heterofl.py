@@ -300,7 +300,8 @@ class OwnClasses(nn.Module):
     def __init__(self, head: nn.Module, classes: Tensor, num_classes: int) -> None:
         super().__init__()
         self.head = head
-        self.register_buffer("absent", torch.ones(num_classes, dtype=torch.bool).index_fill(0, classes, False))
+        absent = torch.ones(num_classes, dtype=torch.bool, device=classes.device).index_fill(0, classes, False)
+        self.register_buffer("absent", absent)
 
     def forward(self, z: Tensor) -> Tensor:
         """Map features (B, d) to logits (B, K)."""

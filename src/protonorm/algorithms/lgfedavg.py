@@ -92,7 +92,7 @@ class FedGen(SharedHead, Additive):
             value = client.cross_entropy(model(x), y)
             if "counts" not in message:
                 return value
-            labels = draw(message["counts"], len(y)).to(client.device)
+            labels = draw(message["counts"], len(y)).to(client.device, non_blocking=True)
             return value + self.alpha * client.cross_entropy(model.head(generator(labels)), labels)
 
         mean = client.fit(loss, model)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from protonorm.cli import deploy_client, deploy_status
+from protonorm.cli.audit import leakage
 from protonorm.cli.console import FAILED, INTERRUPTED, Column, complain, make_table, print_json, reporting, say
 from protonorm.cli.deploy_status import (
     EitherPath,
@@ -32,6 +33,7 @@ PUBLIC_KEY = "The line that `deploy join` printed, in quotes, or a file with it.
 AMENDED = "New terms as key=value: rounds=8, algorithm.lam=2, evaluate_every=5; or the server's own, deadline=900."
 GRACE = "Seconds that others have once the quorum has answered; if not given, as long again as it took, 30 at least."
 RUN = "Begin with the rounds at once, or go on; end once they are done."
+AGAIN = "Continue a method that is finished, such as choir: for clients that joined since, and added samples."
 NOBODY = "The federation has no client yet: `protonorm deploy add-client NAME PUBLIC_KEY`."
 USUAL = {"algorithm": "protonorm", "feature_dim": 64, "rounds": 20, "seed": 0}  # default terms
 
@@ -223,6 +225,7 @@ def server(folder: FederationPath = None, begin: Annotated[bool, typer.Option("-
 def run(
     folder: FederationPath = None,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask for the rounds, and do not wait for them.")] = False,
+    update: Annotated[bool, typer.Option("--update", help=AGAIN)] = False,
 ) -> None:
     """Start the rounds, or resume them, and follow their progress; Ctrl-C only ends the following."""
     with reporting(quiet=True):
@@ -233,7 +236,7 @@ def run(
             raise ValueError(NOBODY)
         log = federation.log_folder / "server.log"
         start = log.stat().st_size if log.exists() else 0
-        federation.wanted.touch(mode=0o600)
+        federation.request_run(update=update)
         if not (runs := is_locked(federation.server_lock)):
             complain("The server is not running: the rounds begin once `protonorm deploy server` is started.")
         if no_wait:
@@ -285,7 +288,7 @@ deploy = typer.Typer(no_args_is_help=True, help=GROUP)
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(init, deploy_client.join, add_client, server, deploy_client.client, run, deploy_client.export),
-    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, deploy_status.audit),
+    *(deploy_status.status, deploy_status.stop, deploy_status.doctor, deploy_status.audit, leakage),
     *(renew, revoke, rekey, remove_client),
     *(amend, deploy_client.accept, deploy_client.alone, deploy_client.leave, export_app),
 )

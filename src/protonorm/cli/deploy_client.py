@@ -91,7 +91,7 @@ def client(
         from protonorm.deployment.service import serve_client
         from protonorm.models.choose import chosen
 
-        own_folder, invitation = _open(bundle, folder)
+        own_folder, invitation = open_client(bundle, folder)
         if device is not None:
             check_device(device)
         if model is not None:
@@ -129,7 +129,7 @@ def accept(
 ) -> None:
     """Show the terms that the server proposes, and confirm them; a running client goes on by them."""
     with reporting():
-        own_folder, _ = _open(None, folder)
+        own_folder, _ = open_client(None, folder)
         from protonorm.deployment.settings import differing
 
         terms, before = own_folder.offered, own_folder.terms
@@ -154,7 +154,7 @@ def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
     """
     with reporting(no_own_code=no_own_code):
         check_installed()
-        own_folder, _ = _open(None, folder)
+        own_folder, _ = open_client(None, folder)
         from protonorm.deployment.home import train_alone
         from protonorm.deployment.process_lock import process_lock
 
@@ -197,7 +197,7 @@ def leave(
     """Leave the federation: the server no longer asks this client nor waits for it; its folder stays as it is."""
     with reporting():
         check_installed()
-        own_folder, _ = _open(None, folder)
+        own_folder, _ = open_client(None, folder)
         from protonorm.deployment.https.client import Connection
         from protonorm.deployment.process_lock import end_owner
 
@@ -220,7 +220,7 @@ def export(
     """Export this organisation's trained network, with the last prototypes of the server, its measures and a card."""
     with reporting(no_own_code=no_own_code):
         check_installed()
-        own_folder, _ = _open(None, folder)
+        own_folder, _ = open_client(None, folder)
         from protonorm.cli.predict import title
         from protonorm.deployment.home import load_trained
 
@@ -228,7 +228,7 @@ def export(
         say(visible(f"{title(trained)}: {trained.save(path, onnx=onnx)}"))
 
 
-def _open(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
+def open_client(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
     """Open the client's folder, named after the bundle if none is given, and read the bundle."""
     from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle
     from protonorm.deployment.client_folder import CLIENT_VARIABLE, ClientFolder

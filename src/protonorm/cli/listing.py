@@ -277,7 +277,7 @@ def list_backbones(as_json: Json = False) -> None:
 
 
 @backbones.command("download")
-def download_backbone(name: Annotated[str, typer.Argument(help="timm:NAME or torchvision:NAME.")]) -> None:
+def download_backbone(name: Annotated[str, typer.Argument(help="timm:NAME, torchvision:NAME or hf:NAME.")]) -> None:
     """Download the weights of a library's network into the library's own cache."""
     with reporting():
         from protonorm.models.weights import download as fetch_weights

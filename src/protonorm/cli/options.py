@@ -40,6 +40,10 @@ def with_skip_bad(words: Sequence[str] | None, skip_bad: bool) -> list[str]:
 
 
 Out = Annotated[Path | None, path_option("Folder of all runs; PROTONORM_RUNS or ./runs if not given.")]
+PushTo = Annotated[
+    str | None,
+    typer.Option("--push-to", metavar="OWNER/NAME", help="Also upload it to the Hugging Face Hub, privately."),
+]
 NO_OWN_CODE = "Run no code of a file.py:Name; PROTONORM_NO_OWN_CODE=1 does the same."
 NoOwnCode = Annotated[bool, typer.Option("--no-own-code", help=NO_OWN_CODE)]
 EngineName = Annotated[str | None, typer.Option("--engine", help="Where clients live: see `protonorm list engines`.")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import make_table, print_json, reporting, say
-from protonorm.cli.options import Checkpoint, CheckpointOf, Json, NoOwnCode, Out, path_option, read_path
+from protonorm.cli.options import Checkpoint, CheckpointOf, Json, NoOwnCode, Out, PushTo, path_option, read_path
 from protonorm.core.text import csv_lines, digits, visible
 from protonorm.files import replace
 
@@ -57,6 +57,7 @@ def export(
     network: Own = None,
     algorithm: Method = None,
     no_own_code: NoOwnCode = False,
+    push_to: PushTo = None,
 ) -> None:
     """Export a trained client to its own folder: weights, prototypes, preprocessing, measures, a model card."""
     with reporting(no_own_code=no_own_code):
@@ -65,6 +66,8 @@ def export(
             warnings.warn(lost, stacklevel=1)
         folder = trained.save(path, onnx=onnx)
         say(visible(f"{title(trained)}: {folder}"))
+        if push_to:
+            say(f"Uploaded: {trained.push_to_hub(push_to, onnx=onnx)}")
 
 
 def predict(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protonorm.cli.console import complain, page_width, print_json, reporting, say
-from protonorm.cli.options import Json, Out, Wanted, path_option
+from protonorm.cli.options import Json, Out, PushTo, Wanted, path_option
 from protonorm.core.text import counted, visible
 
 if TYPE_CHECKING:
@@ -175,7 +175,9 @@ def remove(words: Chosen, out: Out = None, yes: Yes = False) -> None:
             say(visible(f"Kept in {folder}, as no part of the run: {names}{further}."))
 
 
-def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients = False) -> None:
+def archive(
+    words: Chosen, to: Place, out: Out = None, with_clients: WithClients = False, push_to: PushTo = None
+) -> None:
     """Pack the records of runs into one file, without networks; commands such as `show --out FOLDER` read it."""
     with reporting():
         from protonorm.runs.archive import archive_runs, refuse_place
@@ -193,6 +195,11 @@ def archive(words: Chosen, to: Place, out: Out = None, with_clients: WithClients
                 f"Archived {counted(len(archived), 'run')} in {to}: {kilobytes(sum(item.size for item in archived))}."
             )
         )
+        if push_to:
+            from protonorm.runs.hub import upload
+            from protonorm.runs.layout import RECORDS
+
+            say(f"Uploaded: {upload(to, push_to, 'dataset', (RECORDS,))}")
 
 
 def ask(count: int) -> None:
@@ -212,8 +219,8 @@ def own_extras(folder: Path) -> list[Path]:
     """List protonorm's files beside a run's record: its report, and the log for TensorBoard."""
     from protonorm.report.page.write import is_page  # slow to import
 
-    report, log = folder / "report.html", folder / "tensorboard"  # written by `protonorm report`, and by the tracker
-    extras = [report] if report.exists() and is_page(report) else []
+    pages, log = (folder / "report.html", folder / "leakage.html"), folder / "tensorboard"  # of the tracker
+    extras = [page for page in pages if page.exists() and is_page(page)]
     if not log.is_symlink():
         extras += [
             Path(directory, name) for directory, _, files in os.walk(log) for name in files if LOGGED.fullmatch(name)

@@ -34,6 +34,10 @@ def build(kind: str, value: Any) -> Any:
     """Create a component from a name or {"name": …, settings}; return an object of the right kind unchanged."""
     (*_, needs, article), settings = KINDS[kind], {"name": value} if isinstance(value, str) else value
     component = _make(kind, settings) if isinstance(settings, Mapping) else settings
+    if kind == "partition" and hasattr(component, "load_partition") and not isinstance(component, type):
+        from protonorm.data.assignments import Partitioner
+
+        component = Partitioner(component)
     if isinstance(component, type) or not callable(getattr(component, needs, None)):
         raise ValueError(f"{shown(value)} is not {article} {kind}: expected a name, or an object with {needs}().")
     if registered_name(kind, component) is None:

@@ -5,13 +5,22 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from functools import cached_property, partial
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 import torch
-from pydantic import Field, PrivateAttr, ValidationError, field_serializer, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticSerializationError
 
 from protonorm.config.components import build, changed_fields, describe, registered_name
@@ -23,10 +32,12 @@ from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import error_text
 from protonorm.core.robust import Rule
 from protonorm.core.settings import sentences
+from protonorm.core.systems import System, make_system
 from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
 from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
 from protonorm.data import DATASETS
+from protonorm.data.assignments import LabelNoise
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Given
 from protonorm.errors import Failed
@@ -53,6 +64,8 @@ LATER = {  # settings that were added later, with their defaults
     "last_batch": "drop",
     "split": "random",
     "combine": "mean",
+    "label_noise": "none",
+    "system": asdict(System()),
 }
 FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
@@ -80,6 +93,7 @@ class Experiment(Training):
     algorithm: Any = Field(default="protonorm", description="the method and its hyper-parameters")
     dataset: Any = Field(default="fashion", description="the data set and its settings, or a Dataset")
     partition: Any = Field(default="dirichlet", description="how the samples are assigned to the clients")
+    label_noise: LabelNoise = Field(default="none", description="wrong labels to train on: symmetric:0.4, pair:0.4, …")
     models: Any = Field(default=None, description="a family, or networks: client i takes number i mod n")
     auxiliary: Any = Field(default=None, description="second network of FML, FedKD and FedMRL; the first of the models")
     feature_dim: Width | None = Field(default=None, description="d, width of the decision layer; None is the family's")
@@ -103,6 +117,9 @@ class Experiment(Training):
     )
     quorum: Fraction = Field(default=1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
+    system: Annotated[Any, AfterValidator(make_system)] = Field(
+        default={}, description="simulated delays and failures of clients, and who is waited for"
+    )
     deadline: Positive | None = Field(default=None, description="seconds of a round after which clients are lost")
 
     _changed: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -207,6 +224,7 @@ class Experiment(Training):
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
+        self._check_system(self.system)
         usual_settings: dict[str, Any] = {"models": chosen(family), "feature_dim": default_width(models)}
         by_default = evaluated == _evaluated(None, None, self.evaluate_every, self.clients)
         usual_settings |= evaluated if by_default else dict.fromkeys(evaluated)  # both are listed as changed
@@ -223,6 +241,20 @@ class Experiment(Training):
             needed += f"such as models={SCALABLE[0]}@1,0.5,0.25"
         if count > 1:
             raise ValueError(f"{needed}, but models={shown(describe_choice(self.models))} has {count} different ones.")
+
+    def _check_system(self, system: System) -> None:
+        """Raise ValueError if a simulated system does not fit the other settings."""
+        if not system.asynchronous:
+            if (system.dropout or system.deadline) and self.quorum == 1:
+                raise ValueError("system.dropout and system.deadline need quorum below 1, such as quorum=0.5.")
+            return
+        if self.control == "solo" or self.algorithm.last_round:
+            reason = "is finished after fixed rounds" if self.control == "none" else "has no server with control=solo"
+            raise ValueError(f"system.asynchronous must be false for {type(self.algorithm).__name__}, which {reason}.")
+        if system.deadline:
+            raise ValueError(
+                "system.deadline must be left out with system.asynchronous: system.staleness bounds delays."
+            )
 
     def _as_set(self) -> dict[str, Any]:
         """Return the explicitly given settings with their current values."""
@@ -320,6 +352,8 @@ def differences(experiment: Experiment, dataset: str, defaults: Mapping[str, Any
         elif name == "protect":
             described = {f"{name}.{key}": field for key, field in describe_outgoing(value).items()}
             changed |= {key.removesuffix(".name"): field for key, field in described.items() if field != "none"}
+        elif name == "system":
+            changed |= changed_fields(value, name)
         elif name == "lr_schedule":
             changed |= {key.removesuffix(".name"): field for key, field in changed_fields(value, name).items()}
         elif name == "auxiliary":

@@ -132,9 +132,11 @@ def is_method_setting(name: str, methods: Iterable[Any], settings: Mapping[str, 
 
 def _places(settings: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings of the chosen components, named as on the command line: algorithm.schedule.eta."""
+    from protonorm.core.systems import System
     from protonorm.core.training import LrSchedule
 
-    chosen = {kind: component_class(kind, settings.get(kind)) for kind in COMPONENTS} | {"lr_schedule": LrSchedule}
+    chosen = {kind: component_class(kind, settings.get(kind)) for kind in COMPONENTS}
+    chosen |= {"lr_schedule": LrSchedule, "system": System}
     for owner, cls in chosen.items():
         for field, inner in known_fields(cls).items():
             yield f"{owner}.{field}"

@@ -18,7 +18,7 @@ from protonorm.config.kinds import COMPONENTS, KINDS
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
 
-NESTED = (*COMPONENTS, "lr_schedule", "protect")  # settings with nested settings
+NESTED = (*COMPONENTS, "lr_schedule", "protect", "system")  # settings with nested settings
 QUOTES = "'\"[{"  # first characters of strings, lists and maps that are parsed as YAML
 MARKS = "&*!"  # YAML indicators before a value that are read as text
 LARGEST = 2**20  # bytes of a settings file

@@ -97,6 +97,15 @@ def combine(contributions: Iterable[Contribution], fold: Fold) -> Sums:
     return fold.sums()
 
 
+def scaled(contribution: Contribution, factor: float) -> Contribution:
+    """Multiply the weights of a contribution; totals that are no whole numbers are multiplied as well."""
+    values, weight, totals = contribution
+    less = (
+        weight.double() * factor if isinstance(weight, Tensor) else {k: w.double() * factor for k, w in weight.items()}
+    )
+    return Contribution(values, less, {k: v * factor if v.is_floating_point() else v for k, v in totals.items()})
+
+
 def check_parts(first: Contribution, other: Contribution) -> None:
     """Raise ValueError for other names than the first contribution's, or a scalar weight that is not positive."""
     if different := (first.values.keys() ^ other.values.keys()) | (first.totals.keys() ^ other.totals.keys()):

@@ -78,7 +78,7 @@ class Client:
             order = torch.randperm(size) if self.training.shuffle else torch.arange(size)
             if size == 1:
                 order = order.repeat(2)  # batch norm needs two rows; two equal rows give the same mean loss
-            for positions in order.to(self.train.index.device).split(self.batch_size):
+            for positions in order.to(self.train.index.device, non_blocking=True).split(self.batch_size):
                 if len(positions) >= smallest:  # batch norm cannot train on a single row
                     yield self.train.batch(positions, self.device, change)
 

@@ -16,7 +16,7 @@ import torch
 
 SERVER = -1  # node id of the server; client ids start at 0
 
-Purpose = Literal["main", "state", "workspace", "cohort", "evaluate", "template"]
+Purpose = Literal["main", "state", "workspace", "cohort", "evaluate", "template", "system"]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, NamedTuple
 
 import torch
@@ -32,25 +32,32 @@ COMBINE: dict[str, Entry] = {
     "bounded": Entry("protonorm.core.robust:Bounded", "mean of vectors at most as long as the median of the others"),
     "secure_sum": Entry("protonorm.core.combine:Mean", "mean of masked messages; the server sees sums: secure_sum:3"),
     "cosine": Entry("protonorm.core.robust:Cosine", "bounded, weighted by the cosine to the median direction"),
+    "trust": Entry("protonorm.core.robust:Trust", "cosine, weighted by a client's agreement with others in all rows"),
 }
 DEFAULT_SHARE = 0.2  # of `trimmed` without a number
 STEPS, CLOSE = 50, 1e-7  # of Weiszfeld's iteration: largest number, and relative change at which it ends
 DEFAULT_LEAST, MOST_MEMBERS = 3, 256  # members of a secure sum, whose masks are as many as their pairs
-LONG, AGAINST = 10.0, 0.0  # an alarm is given above this ratio of lengths, and below this mean cosine
+TURNS = 10  # of the iteration that finds whom to trust
+HEARD = 0.5  # trust in others, all together, below which nothing is said of a client
+LEAST = 1e-9  # smallest trust, so that a vector of a single client is combined whatever its trust is
+LONG = 10.0  # an alarm is given above this ratio of lengths, …
+PART, MARGIN = 0.4, 0.15  # … and below this part of the others' cosine, less a margin: first rounds have cosines near 0
 
 
 class Standing(NamedTuple):
     """Comparison of a client's contribution with those of the others."""
 
     length: float  # relative to the median length of the others' vectors
-    cosine: float  # mean cosine of its vectors to the median directions of all
+    cosine: float  # mean cosine of its vectors to those of the others, each as far as it is trusted
+    usual: float = 0.0  # median of the others' cosines
 
     @property
     def alarm(self) -> str:
         """What is wrong with the contribution; empty if nothing is."""
         if self.length > LONG:
             return f"its numbers are {self.length:.3g} times as large as those of the others"
-        return f"its numbers point away from those of the others (cosine {self.cosine:.2f})" * (self.cosine < AGAINST)
+        apart = f"its numbers point away from those of the others (cosine {self.cosine:.2f}, theirs {self.usual:.2f})"
+        return apart * (self.cosine < PART * self.usual - MARGIN)
 
 
 class Robust(ABC):
@@ -85,19 +92,48 @@ class Robust(ABC):
         """Compare each contribution with the others, in the order in which they were added."""
         if not self._kept:
             return []
-        own, others, cosine, count = (torch.zeros(len(self._kept), dtype=torch.float64) for _ in range(4))
-        for name in self._kept[0].values:
-            x, weight = self._stacked(name)
+        size = len(self._kept)
+        own, others = torch.zeros(2, size, dtype=torch.float64)
+        for x, weight in self._judged():
             present = (weight > 0).any(2)  # (N, L)
-            compared = present & (present.sum(0) > 1)
-            length = lengths(x, weight)
-            own += (length.square() * compared).sum(1)
-            others += (median_of_others(length, present).square().nan_to_num(posinf=0.0) * compared).sum(1)
-            cosine += (cosines(x, weight) * compared).sum(1)
-            count += compared.sum(1)
+            several = present & (present.sum(0) > 2)  # at least two others say how long is usual
+            compared = torch.where(several.any(1, keepdim=True), several, present & (present.sum(0) > 1))
+            own += (lengths(x, weight).square() * compared).sum(1)
+            others += (median_of_others(lengths(x, weight), present).square().nan_to_num(posinf=0.0) * compared).sum(1)
         ratio = torch.where(own == others, 1.0, (own / others).sqrt())  # inf if all others are zero
-        cosine = torch.where(count > 0, cosine / count.clamp(min=1), 1.0)
-        return [Standing(*pair) for pair in zip(ratio.tolist(), cosine.tolist(), strict=True)]
+        _, cosine = self.agreement()
+        usual = median_of_others(cosine, torch.ones(size, dtype=torch.bool)).nan_to_num(posinf=0.0)
+        return [Standing(*row) for row in zip(ratio.tolist(), cosine.tolist(), usual.tolist(), strict=True)]
+
+    def agreement(self) -> tuple[Tensor, Tensor]:
+        """Return each client's trust t (N,), and its mean cosine (N,) to those that it shares vectors with.
+
+        s_ij is the mean cosine of the vectors that clients i and j both have. From t = 1 on,
+        t_i ← max(0, (1 + Σ t_j s_ij)/(1 + Σ t_j)), and the cosine is Σ t_j s_ij/Σ t_j, over the j that i shares any
+        with; 1 if these are not trusted.
+        """
+        size = len(self._kept)
+        cosines, shared = torch.zeros(2, size, size, dtype=torch.float64)
+        for x, weight in self._judged():
+            present = (weight > 0).any(2).double()  # (N, L)
+            rows = unit(x).flatten(1)
+            cosines += rows @ rows.T
+            shared += present @ present.T
+        between = (shared > 0).double().fill_diagonal_(0)  # (N, N)
+        similar = cosines / shared.clamp(min=1) * between
+        trust = torch.ones(size, dtype=torch.float64)
+        for _ in range(TURNS):
+            trust = ((1 + similar @ trust) / (1 + between @ trust)).clamp(min=LEAST)
+        heard = between @ trust
+        return trust, torch.where(heard >= HEARD, (similar @ trust) / heard.clamp(min=HEARD), 1.0)
+
+    def _judged(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the vectors that clients are compared by: values with their weights, or totals where there are none."""
+        for name in self._kept[0].values:
+            yield self._stacked(name)
+        for name in () if self._kept[0].values else self._kept[0].totals:
+            x = torch.stack([part.totals[name].double() for part in self._kept]).reshape(len(self._kept), 1, -1)
+            yield x, x.any(2, keepdim=True).double()
 
     def _stacked(self, name: str) -> tuple[Tensor, Tensor]:
         """Return the vectors of a value, (N, L, P), and their weights, (N, L, Q), in float64."""
@@ -175,6 +211,31 @@ class Cosine(Robust):
         return weighted_mean(bounded(x, weight), torch.where((share > 0).any(0), share, weight))
 
 
+class Trust(Cosine):
+    """As `cosine`, with weights that also count how far a client agrees with the others in all its vectors.
+
+    Where two clients alone have a class, nothing else says which of them lies.
+    """
+
+    def sums(self) -> Sums:
+        """Combine the contributions; totals of clients with an alarm do not count."""
+        if self._kept:
+            self._trust, _ = self.agreement()
+            self._sound = torch.tensor([not one.alarm for one in self.standings()])
+        return super().sums()
+
+    def center(self, x: Tensor, weight: Tensor) -> Tensor:
+        """Weight by the square of the trust, and by max(cosine, 0)."""
+        return super().center(x, weight * self._trust.square().reshape(-1, 1, 1))
+
+    def _total(self, name: str) -> Tensor:
+        kept, self._kept = self._kept, [part for part, sound in zip(self._kept, self._sound, strict=True) if sound]
+        try:
+            return super()._total(name) if self._kept else torch.zeros_like(kept[0].totals[name])
+        finally:
+            self._kept = kept
+
+
 def by_name(contribution: Contribution) -> Mapping[str, Tensor]:
     """Return the weights of a contribution by name."""
     return {ALL: contribution.weight} if isinstance(contribution.weight, Tensor) else contribution.weight
@@ -201,12 +262,18 @@ def bounded(x: Tensor, weight: Tensor) -> Tensor:
     return x * torch.where(length > limit, limit / length, 1.0).unsqueeze(2)
 
 
+def unit(x: Tensor) -> Tensor:
+    """Return vectors (N, L, P) at length 1; zero stays zero."""
+    directions: Tensor = x / torch.linalg.vector_norm(x, dim=2, keepdim=True).clamp(min=1e-300)
+    return directions
+
+
 def cosines(x: Tensor, weight: Tensor) -> Tensor:
     """Return the cosine (N, L) of each vector to the median of all directions; 1 if that is zero."""
-    unit = x / torch.linalg.vector_norm(x, dim=2, keepdim=True).clamp(min=1e-300)
-    median = Median().center(unit, weight)
+    directions = unit(x)
+    median = Median().center(directions, weight)
     size = torch.linalg.vector_norm(median, dim=1)  # (L,)
-    return torch.where(size > 1e-9, (unit * median).sum(2) / size.clamp(min=1e-9), 1.0)
+    return torch.where(size > 1e-9, (directions * median).sum(2) / size.clamp(min=1e-9), 1.0)
 
 
 def median_of_others(values: Tensor, present: Tensor) -> Tensor:

@@ -63,14 +63,14 @@ class Samples:
             if len(parts) > 1
             else parts[0].index_select(0, rows)
         )
-        x = x.to(device)
-        return as_input(x if change is None else change(x)), self.targets[rows].to(device)
+        x, y = x.to(device, non_blocking=True), self.targets[rows].to(device, non_blocking=True)
+        return as_input(x if change is None else change(x)), y
 
     def sweep(self, size: int | None = None, device: str | torch.device = "cpu") -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the part once in its order, `size` samples at a time; the last batch may be smaller."""
         size = size or evaluation_batch(self.inputs)
         for start in range(0, len(self), size):
-            yield self.batch(torch.arange(start, min(start + size, len(self))), device)
+            yield self.batch(torch.arange(start, min(start + size, len(self)), device=self.index.device), device)
 
 
 def evaluation_batch(inputs: Tensor) -> int:
@@ -116,5 +116,6 @@ def augmented(pictures: Tensor, *, moved: bool) -> Tensor:
         rows = rows + torch.randint(2 * top + 1, (count, 1))
         columns = columns + torch.randint(2 * left + 1, (count, 1))
         pictures = pad(pictures, (0, 0, left, left, top, top))  # (B, H + 2a, W + 2b, C)
-    samples = torch.arange(count).to(pictures.device)[:, None, None]
-    return pictures[samples, rows.to(pictures.device)[:, :, None], columns.to(pictures.device)[:, None, :]]
+    samples = torch.arange(count, device=pictures.device)[:, None, None]
+    rows, columns = (places.to(pictures.device, non_blocking=True) for places in (rows, columns))
+    return pictures[samples, rows[:, :, None], columns[:, None, :]]

@@ -2,6 +2,11 @@
 
 from protonorm.core.registry import Entry
 
+
+def _further(name: str, summary: str, settings: str) -> Entry:
+    return Entry(f"protonorm.data.assignments:{name}", summary, {"settings": f"{settings}, seed".lstrip(", ")})
+
+
 PARTITIONS: dict[str, Entry] = {
     "iid": Entry(
         "protonorm.data.partitions:IID",
@@ -18,6 +23,10 @@ PARTITIONS: dict[str, Entry] = {
         "a few classes for each client, in unequal numbers: the paper's pathological heterogeneity",
         {"settings": "classes_per_client, seed"},
     ),
+    "quantity": _further("Quantity", "the same mixture for all, in unequal numbers", "alpha, least, retries"),
+    "feature": _further("Feature", "all classes, from dark to light or along a column", "strictness, column"),
+    "natural": _further("Natural", "samples of one domain, writer or site, as the data's groups say", ""),
+    "index": _further("Index", "what a file says: positions for each client, or owners of samples", "path"),
 }
 
 
@@ -38,6 +47,8 @@ def _own(name: str, summary: str, models: str) -> Entry:
 _FASHION = "Fashion-MNIST, 600 pictures of each class, inside the package"
 _THINGS = "photographs of two hundred kinds of things"
 _CLIENTS = "clients:PATH, data that clients own: a folder of class folders, or an npz file, for each"
+_DOMAINS = "domains:PATH, several data sets as domains: laid out as those of clients, for partition=natural"
+_PFLLIB = "pfllib:PATH, a partition that PFLlib or HtFLlib wrote: config.json, train/I.npz, test/I.npz"
 _ARRAY = "array:PATH, your own vectors in an npz file: inputs or features, labels, classes"
 _TABLE = "table:PATH, a CSV file: dataset.label names the column of classes, dataset.text one of texts"
 _SAVED = "hf:PATH, a folder that Hugging Face datasets saved: pictures, vectors, tokens, texts or columns"
@@ -54,6 +65,8 @@ DATASETS: dict[str, Entry] = {
     "folder": _own("Folder", "folder:PATH, your own pictures in a folder for each class", "light"),
     "npz": _own("Npz", "npz:PATH, your own pictures as arrays: images, labels, classes", "light"),
     "clients": _own("Clients", _CLIENTS, "light"),
+    "domains": _own("Domains", _DOMAINS, "light"),
+    "pfllib": _own("PFLlib", _PFLLIB, "light"),
     "array": _own("Array", _ARRAY, "tabular"),
     "table": _own("Table", _TABLE, "tabular"),
     "text": _own("Text", "text:PATH, your own texts as numbers in an npz file: tokens, labels, classes", "text"),

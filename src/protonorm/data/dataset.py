@@ -52,6 +52,7 @@ class Dataset:
     vocabulary: int | None = None  # V: tokens are 0 to V − 1; None: the largest token + 1
     client_names: tuple[str, ...] | None = None  # M names of the owners; None if they are only numbered
     keys: NDArray[np.uint64] | None = field(default=None, repr=False)  # (N,): hash of each sample's source, if known
+    groups: NDArray[Any] | None = field(default=None, repr=False)  # (N,): domain, writer, site, … as numbers or texts
 
     def __post_init__(self) -> None:
         """Validate the arrays, and set default class names and vocabulary."""
@@ -102,7 +103,7 @@ class Dataset:
     def description(self) -> dict[str, Any]:
         """Return a description of the content, for an experiment's key."""
         vocabulary = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
-        sha256 = content_hash(self.inputs, self.labels, self.owner, self.split)
+        sha256 = content_hash(self.inputs, self.labels, self.owner, self.split, self.groups)
         return {"name": self.name, "samples": len(self.labels), **vocabulary, "sha256": sha256}
 
 
@@ -121,7 +122,7 @@ def content_hash(*arrays: NDArray[Any] | None) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         if array is not None:
-            digest.update(np.ascontiguousarray(array).data)
+            digest.update(np.ascontiguousarray(array).data if array.dtype.kind != "U" else array.tobytes())
     return digest.hexdigest()
 
 
@@ -204,6 +205,8 @@ def _label_problems(data: Dataset) -> Iterator[str]:
         yield f"the labels go from {labels.min()} to {labels.max()}, but {last + 1} classes are named: 0 to {last}."
     if data.keys is not None and (data.keys.shape != labels.shape or data.keys.dtype != np.uint64):
         yield f"the keys have shape {data.keys.shape} and type {data.keys.dtype}; expected uint64 numbers (N,)."
+    if (groups := data.groups) is not None and (groups.shape != labels.shape or groups.dtype.kind not in "iuU"):
+        yield f"the groups have shape {groups.shape} and type {groups.dtype}; expected whole numbers or texts (N,)."
 
 
 def _owner_problems(data: Dataset) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Memory-mapped copies of datasets, shared by all processes of a machine: written once, then opened quickly.
 
 <root>/mapped/<name>-<version>/   images.npy    images, vectors or tokens, uncompressed, to be mapped
-                                  rest.npz      labels, split, classes, and optionally owner, vocabulary and keys
+                                  rest.npz      labels, split, classes, perhaps owner, vocabulary, keys and groups
                                   about.json    number and size of the samples, sha256 of the content, and the sizes
                                                 and checksums of the two files; it has a checksum itself
 
@@ -79,7 +79,11 @@ def open_copy(root: Path, name: str, version: str, read: Callable[[], Arrays]) -
         ) from error
     owned = () if arrays.owner is None else (arrays.owner, arrays.split)
     samples, *size = arrays.images.shape
-    about = {"samples": samples, "size": size, "sha256": content_hash(arrays.images, arrays.labels, *owned)}
+    about = {
+        "samples": samples,
+        "size": size,
+        "sha256": content_hash(arrays.images, arrays.labels, *owned, arrays.groups),
+    }
     try:
         if damage:
             try:
@@ -100,7 +104,7 @@ def open_copy(root: Path, name: str, version: str, read: Callable[[], Arrays]) -
 def _write(folder: Path, name: str, arrays: Arrays, about: dict[str, Any]) -> None:
     """Write all files to a temporary folder, and rename it; keep the copy of a process that was faster."""
     columns: dict[str, Any] = {"labels": arrays.labels, "split": arrays.split, "classes": np.array(arrays.classes)}
-    optional = {"owner": arrays.owner, "vocabulary": arrays.vocabulary, "keys": arrays.keys}
+    optional = {name: getattr(arrays, name) for name in ("owner", "vocabulary", "keys", "groups")}
     columns |= {name: value for name, value in optional.items() if value is not None}
     files.make_folder(folder.parent)
     with files.Scratch(folder.parent, prefix=f".{name}-") as scratch:
@@ -128,7 +132,7 @@ def _read(folder: Path) -> Mapped:
             classes, size = tuple(rest.read("classes").tolist()), rest.get("vocabulary")
             vocabulary = None if size is None else int(size)
             labels, split, owner, keys = rest.read("labels"), rest.read("split"), rest.get("owner"), rest.get("keys")
-            arrays = Arrays(images, labels, split, classes, owner, vocabulary, keys)
+            arrays = Arrays(images, labels, split, classes, owner, vocabulary, keys, rest.get("groups"))
     except OSError as error:
         raise files.damaged(folder, reason(error)) from error
     return Mapped(arrays, about)

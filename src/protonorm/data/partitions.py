@@ -1,5 +1,6 @@
 """Partitions: assign the samples of a dataset to clients, and split each share into training and test parts."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import count
 from typing import Annotated, Any, NamedTuple, Protocol, Self
@@ -70,6 +71,27 @@ class Partition(Protocol):
         """Return each client's samples, as sorted positions in `labels` (N,)."""
 
 
+class Shares(NamedTuple):
+    """Samples of each client, and which of all samples test, if that is given."""
+
+    positions: list[Index]
+    split: NDArray[np.int8] | None = None  # (N,): 0 training, 1 test, −1 undecided
+
+
+class DataPartition(ABC):
+    """Base class of partitions that need more of the data than their labels."""
+
+    seed: Seed
+
+    def assign(self, labels: NDArray[np.int64], clients: int) -> list[Index]:
+        """Raise a ValueError: labels do not suffice."""
+        raise ValueError(f"{type(self).__name__} needs the data set: parts_of(data, …) assigns its samples.")
+
+    @abstractmethod
+    def shares(self, data: Dataset, clients: int) -> Shares:
+        """Return each client's samples."""
+
+
 @dataclass(frozen=True, config=STRICT)
 class IID:
     """Partition with equal numbers of samples per client, drawn regardless of class."""
@@ -87,20 +109,19 @@ def partition(labels: NDArray[np.int64], clients: int, how: Partition, train: fl
     """Assign the samples, and split each client's n at random: ⌊train·n⌋ to train, and one to test if n > 1."""
     if not 0 < train < 1:
         raise ValueError(f"train must be a share between 0 and 1, such as 0.75, got {train}.")
-    shares = assigned(labels, clients, how)
+    shares = check_shares(how.assign(labels, clients), clients, len(labels))
     return Parts.of([split_share(share, train, [how.seed, client]) for client, share in enumerate(shares)])
 
 
-def assigned(labels: NDArray[np.int64], clients: int, how: Partition) -> list[Index]:
+def check_shares(shares: Sequence[Index], clients: int, samples: int) -> list[Index]:
     """Return each client's samples; raise a ValueError if the partition, perhaps a user's, is not one."""
-    shares = how.assign(labels, clients)
     if len(shares) != clients or min(map(len, shares), default=0) == 0:
         raise ValueError(f"The partition must give each of {clients} clients at least one sample.")
     positions = np.concatenate(shares)
     if positions.dtype.kind not in "iu" or positions.ndim != 1:
         raise ValueError(f"The partition must give whole numbers (n,), but gave {positions.dtype} {positions.shape}.")
-    if positions.min() < 0 or positions.max() >= len(labels) or np.bincount(positions).max() > 1:
-        raise ValueError(f"The partition must give positions from 0 to {len(labels) - 1}, none of them twice.")
+    if positions.min() < 0 or positions.max() >= samples or np.bincount(positions).max() > 1:
+        raise ValueError(f"The partition must give positions from 0 to {samples - 1}, none of them twice.")
     return list(shares)
 
 
@@ -279,17 +300,24 @@ def parts_of(
     data: Dataset, clients: int, how: Partition, train: float, split: str = "random", validation: float = 0.0
 ) -> Parts:
     """Return each client's part: the samples it owns, or those that the partition assigns to it."""
-    if data.owner is None and split == "random":
-        return partition(data.labels, clients, how, train)
-    if data.owner is None:
-        shares = assigned(data.labels, clients, how)
-    else:
+    given = data.split
+    if data.owner is not None:
         order = np.argsort(data.owner, kind="stable")
         shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
+    else:
+        if isinstance(how, DataPartition):
+            shares, given = how.shares(data, clients)
+        else:
+            shares = how.assign(data.labels, clients)
+        shares = check_shares(shares, clients, len(data.labels))
+    if given is not None:
+        for id, share in enumerate(shares):
+            if (given[share] > 0).all():
+                raise ValueError(f"Client {id} has no sample to train on.")
     if split == "random":
-        return Parts.of([own_part(share, data.split, train, [how.seed, id]) for id, share in enumerate(shares)])
+        return Parts.of([own_part(share, given, train, [how.seed, id]) for id, share in enumerate(shares)])
     keys = data.content_keys()
-    parts = [split_by_content(share, keys, train, validation, data.split) for share in shares]
+    parts = [split_by_content(share, keys, train, validation, given) for share in shares]
     return Parts.of(parts, [count_validating(part.train, keys, validation) for part in parts])
 
 

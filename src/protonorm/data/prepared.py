@@ -60,25 +60,43 @@ class NpzReader:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return an array's shape without reading its values; raise a ValueError if header and data disagree."""
-        if name not in self:
-            raise ValueError(f"it lacks {name}")
-        info = self._members[name]
-        with _sentences(), self._archive.open(info) as file:
-            header = io.BytesIO(file.read(HEADER))
-            version_1 = np.lib.format.read_magic(header) == (1, 0)
-            read = np.lib.format.read_array_header_1_0 if version_1 else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(header)
-        expected, available = math.prod(shape) * dtype.itemsize, info.file_size - header.tell()
+        shape, dtype, start = self._header(name)
+        expected, available = math.prod(shape) * dtype.itemsize, self._members[name].file_size - start
         if dtype.hasobject:
             raise ValueError(f"{name} holds objects of Python, which are never loaded")
         if min(shape, default=0) < 0 or expected != available:
             raise ValueError(
                 f"{name} has {available} bytes, which do not fit shape {shape} and type {dtype} of its header"
             )
+        self._require_room(name)
+        return shape
+
+    def pickled(self, name: str) -> bytes:
+        """Return the bytes of an array () of objects of Python, which are not loaded here."""
+        shape, dtype, start = self._header(name)
+        if dtype != np.dtype(object) or shape != ():
+            raise ValueError(f"{name} has shape {shape} and type {dtype}; expected () and objects")
+        self._require_room(name)
+        with _sentences(), self._archive.open(self._members[name]) as file:
+            return file.read()[start:]
+
+    def _header(self, name: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+        """Return shape and type of an array, and how many bytes its header has."""
+        if name not in self:
+            raise ValueError(f"it lacks {name}")
+        with _sentences(), self._archive.open(self._members[name]) as file:
+            header = io.BytesIO(file.read(HEADER))
+            version_1 = np.lib.format.read_magic(header) == (1, 0)
+            read = np.lib.format.read_array_header_1_0 if version_1 else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(header)
+        return shape, dtype, header.tell()
+
+    def _require_room(self, name: str) -> None:
+        """Raise a ValueError if an array is larger than its file allows, or than the memory limit."""
+        info = self._members[name]
         if info.compress_size > self._size or info.file_size > PACKINGS[info.compress_type] * info.compress_size:
             raise ValueError(f"{name} cannot have {info.file_size} bytes in a file of {self._size}")
-        require_room(expected, name, "fewer or smaller samples are needed")
-        return shape
+        require_room(info.file_size, name, "fewer or smaller samples are needed")
 
     def read(self, name: str) -> NDArray[Any]:
         """Read an array after checking its size."""
@@ -142,6 +160,7 @@ class Arrays(NamedTuple):
     owner: NDArray[np.int64] | None = None  # (N,): client of each image, if given
     vocabulary: int | None = None  # V, for tokens
     keys: NDArray[np.uint64] | None = None  # (N,): hash of each sample as it was before it was resized or scaled
+    groups: NDArray[Any] | None = None  # (N,): numbers or texts that say which samples belong together, if given
 
 
 def data_root(root: Path | None = None) -> Path:
@@ -156,7 +175,8 @@ def read_prepared(path: Path, options: object = None) -> Arrays:
         if missing := [name for name in ("images", "labels") if name not in file]:
             raise ValueError(f"it lacks {' and '.join(missing)}")
         file.refuse("owner")
-        return check_arrays(file.read("images"), file.read("labels"), file.get("split"), file.get("classes"))
+        arrays = check_arrays(file.read("images"), file.read("labels"), file.get("split"), file.get("classes"))
+        return arrays._replace(groups=file.get("groups"))
 
 
 def has_training(path: Path) -> bool:

@@ -38,7 +38,7 @@ LARGEST_FILE = 2**22  # bytes of an agreement
 MAX_CLASSES = 100_000
 
 OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size", "combine")  # as in a Task
-ROBUST_RULE = "cosine"  # by which messages are combined unless the settings say otherwise, if the method combines them
+ROBUST_RULE = "trust"  # by which messages are combined unless the settings say otherwise, if the method combines them
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")]
 ClassName = Annotated[str, MinLen(1), MaxLen(200)]
 Part = Literal["validation", "test"]

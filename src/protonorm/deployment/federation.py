@@ -85,9 +85,12 @@ def run_federation(
     deadline: float = 600.0,
     notify: Observer = ignore,
     clock: Callable[[], float] = time.monotonic,
+    update: bool = False,
 ) -> Run:
     """Run a federation in its run folder, or resume it; return the record.
 
+    With `update`, a method that is finished is continued: clients that joined since, and samples that were added, are
+    heard, and everybody gets what follows from them.
     The process may be killed at any time: the same call resumes. `clients` are names by id, or a register that is
     looked at before each round; `quorum` is the share of them that must answer for a round to count within `deadline`
     seconds. Raises Diverged if the server's message or training loss is not finite.
@@ -99,7 +102,7 @@ def run_federation(
         raise ValueError("The federation has no clients yet; `protonorm deploy add-client` adds one.")
     with one_thread(), DeferredWriter(folder, agreement.root) as writer:
         members = Members(clients, writer, notify)
-        point = members.begin(membership)
+        point = members.begin(membership, update=update)
         writer.start(provenance(point.round, engine="federation", device="cpu", threads=torch.get_num_threads()))
         task, policy = members.agreement.task, members.policy
         numbers = {"rounds": task.rounds, "done": point.round, "clients": len(membership.members)}
@@ -136,6 +139,7 @@ class Members:
     def __init__(self, registry: Registry, writer: DeferredWriter, notify: Observer) -> None:
         self._registry, self._writer, self._notify = registry, writer, notify
         self._joined: list[int] = []  # by client: the first round whose record counts it
+        self._updated = 0  # round after which the method was last continued
         self.agreement: Agreement
         self.policy: Policy
 
@@ -144,12 +148,20 @@ class Members:
         """Policy of the round loop: the engine alone knows the quorum, as members may go during a round."""
         return replace(self.policy, quorum=0.0)
 
-    def begin(self, membership: Membership) -> Checkpoint:
-        """Describe the run, or take it up; return its checkpoint."""
+    def begin(self, membership: Membership, *, update: bool = False) -> Checkpoint:
+        """Describe the run, or take it up, perhaps after its method was finished; return its checkpoint."""
         file = self._writer.folder / layout.INFO
         if file.exists():
             recorded = read_info(file).experiment
             self._joined = list((recorded.model_extra or {}).get("joined") or [0] * recorded.clients)
+            run = read_run(self._writer.folder)
+            self._updated = run.info.updated
+            if update and run.stopped_early:
+                self._updated = len(run.rounds)
+                if self._updated >= (limit := membership.terms[-1].rounds):
+                    raise ValueError(
+                        f"All {limit} rounds of the agreement are done; `deploy amend rounds=…` allows more."
+                    )
             before = len(self._joined)  # others join when the next round begins
             membership = membership._replace(
                 names=membership.names[:before], members=[id for id in membership.members if id < before]
@@ -170,7 +182,7 @@ class Members:
         self._joined += [done + (self._writer.pending is None) if done else 0] * new
 
     def _describe(self, membership: Membership) -> None:
-        info = info_of(self.agreement, membership.names, self._joined)
+        info = info_of(self.agreement, membership.names, self._joined, self._updated)
         shape = len(membership.names), len(self.agreement.classes)
         zeros = np.zeros(shape, np.int64)  # (M, K): only clients know theirs
         write = self._writer.redescribe if (self._writer.folder / layout.INFO).exists() else self._writer.describe
@@ -265,11 +277,12 @@ def policy_of(agreement: Agreement, clients: Sequence[str], quorum: float, deadl
     )
 
 
-def info_of(agreement: Agreement, clients: Sequence[str], joined: Sequence[int] = ()) -> RunInfo:
+def info_of(agreement: Agreement, clients: Sequence[str], joined: Sequence[int] = (), updated: int = 0) -> RunInfo:
     """Describe the run for the record, without the clients' data and networks, which the server does not know."""
     task, shared = agreement.task, agreement.shared_network
     network = shared if shared and task.algorithm.needs_shared_network else {"name": OWN}
     later: dict[str, Any] = {"joined": list(joined)} if any(joined) else {}
+    later |= {"updated": updated} if updated else {}
     return RunInfo(
         format=FORMAT,
         key=agreement.root,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 FEDERATION_VARIABLE = "PROTONORM_FEDERATION"  # environment variable with the default folder
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
+UPDATE = "update"  # content of run.wanted, where a method that is finished shall go on
 RENEWAL = dt.timedelta(days=365)  # `renew` replaces clients' certificates that end sooner
 TEXTS = ("name", "public_key", "certificate", "gone", "confirmed")
 KINDS = {"id": int, "revoked": bool, "missed": int} | dict.fromkeys(TEXTS, str)  # of a member
@@ -98,6 +99,10 @@ class FederationFolder:
         if not (folder / FEDERATION).is_file():
             raise ValueError(f"{path} is no folder of a federation; `protonorm deploy init FOLDER` makes one.")
         return cls(folder, FederationSettings.of(read_json(folder / FEDERATION), str(folder / FEDERATION)))
+
+    def request_run(self, *, update: bool = False) -> None:
+        """Request the rounds; with `update` also those of a method that is finished."""
+        replace(self.wanted, UPDATE.encode() if update else b"")
 
     @property
     def _authority(self) -> tuple[Path, Path]:

@@ -23,6 +23,7 @@ from protonorm.algorithms.local import Local
 from protonorm.core.own_code import load_own
 from protonorm.core.randomness import one_thread
 from protonorm.core.robust import MEAN
+from protonorm.core.samples import view
 from protonorm.core.task import Counts, Order, Task
 from protonorm.core.types import InputSpec
 from protonorm.deployment.agreement import Agreement
@@ -40,6 +41,7 @@ from protonorm.runs.layout import read_lines, stamp
 from protonorm.runs.provenance import versions
 from protonorm.runs.schema import typed
 from protonorm.runs.states import FolderStore
+from protonorm.session.leakage import Audit, examine
 from protonorm.tensors import Tensors, prefixed, strip_prefix
 
 if TYPE_CHECKING:
@@ -135,6 +137,23 @@ def train_alone(site: OwnSite, store: FolderStore, parts: Sequence[str], report:
                 if (measured := measures[part])["rules"]
             ]
             report(f"Round {round} of {task.rounds} alone: {', '.join(shown) or 'nothing to test on'}.")
+
+
+def audit_own(site: OwnSite, store: FolderStore) -> Audit:
+    """Attack the message that a client would send next; what it is compared with are its own held-out samples."""
+    home, task = Home(store, site.id), site.task
+    message: Tensors = {}
+    round, state = 0, first_state(task, site)
+    if (home.folder / MESSAGE).is_file():
+        round, trained, message = home.message()
+        state = home.state(trained)
+    client = site.client(round + 1)
+    others = replace(client.test, index=torch.cat([client.validation.index, client.test.index]))
+    if not len(others):
+        raise ValueError("An audit needs validation or test samples to compare with, and this client has none.")
+    protect, pictures = site.training.protect, view(site.dataset.inputs)
+    with one_thread():
+        return examine(task, site, round + 1, state, message, protect, others, pictures)
 
 
 def load_trained(folder: ClientFolder) -> TrainedClient:

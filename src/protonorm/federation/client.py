@@ -16,7 +16,7 @@ from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_sc
 from protonorm.geometry.prototypes import vectors_by_class
 from protonorm.metrics import metrics
 from protonorm.metrics.base import LEAST_LOG, Answers, Count
-from protonorm.tensors import Tensors, prefixed
+from protonorm.tensors import Tensors, prefixed, to_device
 
 # Rules whose scores are logits of probabilities.
 PROBABLE = ("logits", "received", "shared", "coarse", "gaussian", "own", "public", "both", JOINT)
@@ -85,6 +85,8 @@ def score_samples(
     algorithm: Algorithm, client: Client, samples: Samples, state: Tensors, message: Tensors, received: Tensors | None
 ) -> Iterator[Batch]:
     """Yield scores (B, K) by rule and labels (B,), batch by batch."""
+    state, message = to_device(state, client.device), to_device(message, client.device)  # once, not in each batch
+    received = None if received is None else to_device(received, client.device)
     client.load(state).eval()
     for x, y in samples.sweep(device=client.device):
         with client.autocast():
@@ -106,11 +108,11 @@ def experts_of(algorithm: Algorithm, scores: Mapping[str, Tensor]) -> dict[str, 
 
 def _fitted(algorithm: Algorithm, batches: Iterable[Batch]) -> tuple[list[Batch], Sharpness]:
     """Fit `joint` on validation samples; return them as a single batch with joint scores, and 1/T of each rule."""
-    collected = [({rule: score.cpu() for rule, score in scores.items()}, y.cpu()) for scores, y in batches]
+    collected = list(batches)
     if not collected:
         return [], {}
-    scores = {rule: torch.cat([batch[rule] for batch, _ in collected]) for rule in collected[0][0]}  # (n, K)
-    y = torch.cat([labels for _, labels in collected])
+    scores = {rule: torch.cat([batch[rule] for batch, _ in collected]).cpu() for rule in collected[0][0]}  # (n, K)
+    y = torch.cat([labels for _, labels in collected]).cpu()
     temperatures, joint = fit_experts(experts_of(algorithm, scores), y)
     return [(scores | {JOINT: joint}, y)], temperatures
 

@@ -1,14 +1,16 @@
 """Cohort selection, evaluation schedule and quorum of rounds."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Literal
 
 import numpy as np
 
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.robust import Standing
+from protonorm.core.systems import Plan, System, arrivals, waited
 from protonorm.core.task import Reply
 
 Check = Callable[[Reply], None]  # raises a ValueError for a reply that must not count
@@ -33,11 +35,21 @@ class Policy:
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
     members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
     watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
+    system: System | None = None  # simulated speed and reliability of the clients
     last_round: int | None = None  # round of all clients after which the method is finished: it is evaluated
 
     def needed(self, cohort: int) -> int:
         """Return the number of replies that a round needs, given its cohort size."""
         return max(1, math.ceil(self.quorum * cohort - 1e-9))
+
+    def plans(self, seed: int, done: int) -> Iterator[Plan]:
+        """Plan the rounds of a simulated system after those that are done."""
+        assert self.system is not None
+        if self.system.asynchronous:
+            yield from islice(arrivals(self.system, seed, self.clients, self.cohort_size), done, None)
+        for round in count(done + 1):
+            cohort = draw_cohort(seed, round, self.clients, self.cohort_size)
+            yield waited(self.system, seed, round, self.clients, cohort, self.needed(len(cohort)))
 
     @property
     def participants(self) -> Sequence[int]:

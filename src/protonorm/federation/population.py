@@ -1,5 +1,6 @@
 """Clients of a simulation: a data set partitioned over clients, and a workspace for each kind of network."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,6 +21,11 @@ from protonorm.data.partitions import Parts, count_classes
 from protonorm.models.choose import Recipe
 
 ROOM = 0.5  # share of a device's free memory that samples may occupy
+
+
+def free_memory(device: str) -> float:
+    """Return the free bytes of a GPU; infinite for the CPU."""
+    return torch.cuda.mem_get_info(device)[0] if torch.device(device).type == "cuda" else math.inf
 
 
 class SimulatedPopulation:
@@ -118,7 +124,7 @@ class SimulatedPopulation:
         """Copy an array to the device of the networks, once for all clients, if it fits."""
         if name not in self._tensors:
             tensor, device = view(array), self.training.device
-            is_large = torch.device(device).type == "cuda" and tensor.nbytes > ROOM * torch.cuda.mem_get_info(device)[0]
+            is_large = tensor.nbytes > ROOM * free_memory(device)
             self._tensors[name] = tensor if is_large else tensor.to(device)  # batches of a large one are copied
         return self._tensors[name]
 

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from protonorm.core.algorithm import checked_step
 from protonorm.core.randomness import SERVER, seeded
+from protonorm.core.systems import Plan
 from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Order, Reply, Task
 from protonorm.core.text import digits
 from protonorm.errors import Burned, TooFewReplies
@@ -17,10 +19,11 @@ from protonorm.federation.server import Replies, Servers, ServerStep, admit, che
 from protonorm.runs.schema import RoundRecord, Traffic
 from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import DeferredWriter, RoundOutcome, RunWriter, TrainedRound
-from protonorm.tensors import Tensors, nbytes, numbers
+from protonorm.tensors import Tensors, nbytes, numbers, prefixed, strip_prefix
 
 SHOWN = 3  # clients named in an error message
 BLOCK = 1000  # clients per evaluation request to an engine
+PAST = "past"  # prefix of earlier messages in the state of an asynchronous server
 
 Concluded = tuple[Replies, ServerStep]  # of a round
 Renew = Callable[[Checkpoint], tuple[Task, Policy, Checkpoint]]
@@ -59,6 +62,7 @@ def run_rounds(
     With a deferred engine a round is committed before it is evaluated: its counts arrive with the next replies, or
     after the last round in reply to a separate request.
     """
+    plans = policy.plans(task.seed, point.round) if policy.system else None
     deferred = writer if isinstance(engine, DeferredEngine) and isinstance(writer, DeferredWriter) else None
     while not writer.stopped:
         if renew:
@@ -67,15 +71,18 @@ def run_rounds(
         if number > task.rounds:
             break
         start, complete = time.perf_counter(), None
+        plan = next(plans) if plans else None
         cohort = list(policy.members or draw_cohort(task.seed, number, policy.clients, policy.cohort_size))
+        cohort = plan.cohort if plan else cohort
         members = cohort if task.secure and not deferred else ()  # of a real federation, its engine chooses them
-        orders = [Order(id, number, point.trained[id], members) for id in cohort]
+        asked = [id for id in cohort if plan is None or id not in plan.lost]
+        orders = [Order(id, number, point.trained[id], members) for id in asked]
         if deferred and deferred.pending:
             answers, tallies = _evaluate_and_train(task, engine, policy, point, orders)
             yield _add_evaluation(task, policy, point, tallies, deferred)
             replies, step = _conclude(task, policy, point, answers, len(cohort))
         else:
-            replies, step = _train(task, engine, policy, point, orders)
+            replies, step = _train(task, engine, policy, point, orders, plan)
         trained = list(point.trained)
         for id in replies.ids:
             trained[id] = number
@@ -97,24 +104,60 @@ def run_rounds(
         yield _add_evaluation(task, policy, point, _evaluate(task, engine, policy, point), deferred)
 
 
-def _train(task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order]) -> Concluded:
+def _train(
+    task: Task, engine: Engine, policy: Policy, point: Checkpoint, orders: Sequence[Order], plan: Plan | None = None
+) -> Concluded:
     """Train the cohort and aggregate its replies; retry if the quorum is missed."""
+    point, past = _without_past(point)
+    messages, lost = point.message, [Lost(*item) for item in plan.lost.items()] if plan else []
+    if plan and not isinstance(point.message, ByClient):
+        past[point.round] = point.message
+        if any(plan.late(order.id) for order in orders):  # the first message of some methods is empty
+            messages = ByClient((order.id, past.get(plan.started[order.id], {})) for order in orders)
     for attempt in range(policy.retries + 1):
-        answers = engine.train(orders, point.message, policy.deadline)
+        answers = chain(engine.train(orders, messages, policy.deadline), lost)
         try:
-            return _conclude(task, policy, point, answers, len(orders))
+            replies, step = _conclude(task, policy, point, answers, len(orders), plan)
         except TooFewReplies as error:
             if attempt == policy.retries:
                 raise TooFewReplies(f"Round {point.round + 1} does not count: {error} {_tried(policy)}") from None
+        else:
+            return replies, _with_past(step, past, plan) if plan else step
     raise AssertionError("a round is tried at least once")
 
 
-def _conclude(task: Task, policy: Policy, point: Checkpoint, answers: Iterable[Reply | Lost], size: int) -> Concluded:
+def _without_past(point: Checkpoint) -> tuple[Checkpoint, dict[int, Tensors]]:
+    """Split off earlier messages, by round, which clients of an asynchronous server still have."""
+    if isinstance(point.state, ByClient):
+        return point, {}
+    rounds = {int(name.split(".")[1]) for name in point.state if name.startswith(f"{PAST}.")}
+    state = {name: value for name, value in point.state.items() if not name.startswith(f"{PAST}.")}
+    past = {number: strip_prefix(point.state, f"{PAST}.{number}") for number in rounds}
+    return point._replace(state=state) if rounds else point, past
+
+
+def _with_past(step: ServerStep, past: Mapping[int, Tensors], plan: Plan) -> ServerStep:
+    """Add the messages that clients still have to the server's state, and what the record tells of the system."""
+    state = step.state
+    for number in sorted(plan.waiting):
+        assert not isinstance(state, ByClient)
+        state = state | prefixed(f"{PAST}.{number}", past.get(number, {}))
+    return step._replace(state=state, metrics={**step.metrics, **plan.metrics})
+
+
+def _conclude(
+    task: Task,
+    policy: Policy,
+    point: Checkpoint,
+    answers: Iterable[Reply | Lost],
+    size: int,
+    plan: Plan | None = None,
+) -> Concluded:
     """Check and aggregate the replies, and check the server's next message."""
     replies, servers = Replies(), Servers(task, point)
     for answer in answers:
         if admit(task, answer, replies, policy) and isinstance(answer, Reply):
-            servers.add(answer)
+            servers.add(answer, policy.system.factor(plan.late(answer.id)) if plan and policy.system else 1.0)
     if task.secure:
         return _conclude_secure(task, point, replies, servers)
     if (count := len(replies.ids)) < (needed := policy.needed(size)):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from protonorm.core.algorithm import Additive, Step, checked_step
+from protonorm.core.combine import scaled
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.robust import Robust, Standing
 from protonorm.core.secure_sum import MASKED, MaskedSum
@@ -82,12 +83,13 @@ class Gathering:
         self._masked = MaskedSum(task) if task.secure else None
         self._messages: list[Tensors] = []
 
-    def add(self, message: Tensors) -> None:
-        """Add a client's message."""
+    def add(self, message: Tensors, factor: float = 1.0) -> None:
+        """Add a client's message; a factor of its weight is for methods that combine messages."""
         if self._masked:
             self._masked.add(message)
         elif self._additive:
-            self._fold.add(self._additive.contribution(self._server, self._state, message))
+            part = self._additive.contribution(self._server, self._state, message)
+            self._fold.add(part if factor == 1 else scaled(part, factor))
         else:
             self._messages.append(message)
 
@@ -118,10 +120,10 @@ class Servers:
         if isinstance(state, ByClient) and isinstance(point.message, ByClient):
             self._states, self._messages = ByClient(state), ByClient(point.message)
 
-    def add(self, reply: Reply) -> None:
-        """Add a client's reply."""
+    def add(self, reply: Reply, factor: float = 1.0) -> None:
+        """Add a client's reply, with a factor of its weight."""
         if self._together is not None:
-            self._together.add(reply.message)
+            self._together.add(reply.message, factor)
             self._ids.append(reply.id)
             return
         alone = Gathering(self._task, self._number, self._states[reply.id])

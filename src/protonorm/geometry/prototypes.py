@@ -51,7 +51,8 @@ def vectors_by_class(
     if vectors.ndim != 2 or classes.shape != vectors.shape[:1] or vectors.shape[1] != (width or vectors.shape[1]):
         shapes = f"{tuple(vectors.shape)}, and their classes of {tuple(classes.shape)}"
         raise ValueError(f"{name} are of shape {shapes}; {expected}{f', and {width} numbers each' if width else ''}.")
-    if len(classes) and (int(classes.min()) < 0 or int(classes.max()) >= num_classes):
+    # On a device they came from the CPU, where they were checked; reading them here would wait for it.
+    if len(classes) and classes.device.type == "cpu" and (int(classes.min()) < 0 or int(classes.max()) >= num_classes):
         raise ValueError(f"{name} are of classes from {int(classes.min())} to {int(classes.max())}; {expected}.")
     return classes.long(), vectors
 

@@ -228,7 +228,7 @@ def load_from_run(
     if not run.rounds:
         raise ValueError(f"No round of {run.folder} is done: its clients have not trained yet.")
     layout.refuse_without_networks(run.folder)
-    saved, path, round = _load_server(run, checkpoint)
+    saved, path, round = load_server(run, checkpoint)
     trained = trained_rounds(saved, run.info.experiment.clients, round, path)[id]
     if not trained:
         raise ValueError(f"Client {run.client_name(id)} has not trained yet: it was in no round's cohort.")
@@ -238,7 +238,7 @@ def load_from_run(
     return assemble(info, run, run.folder / layout.INFO, state, message_to(saved, id), own, test)
 
 
-def _load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
+def load_server(run: Run, checkpoint: str) -> tuple[Tensors, Path, int]:
     """Return the server's state after the chosen or the last round, its file, and the round."""
     done, last = layout.committed(run.folder), len(run.rounds)
     round = run.chosen.record.round if checkpoint == "chosen" and run.chosen and run.chosen.by == "validation" else last

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,7 @@ from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, s
 from protonorm.inference.info import CARD, INFO, ONNX, WEIGHTS, ClientInfo, Facts, facts_of, model_card, name_of
 from protonorm.inference.module import ClientModule, make_module, onnx_graph
 from protonorm.models.frozen import SideBySide, load_trunk
+from protonorm.runs import hub
 from protonorm.runs.run import Run
 from protonorm.tensors import Tensors, encode, prefixed
 
@@ -38,6 +40,7 @@ Numbers = NDArray[np.float64]
 
 PROTOTYPE_RULES = ("nearest-global", "nearest-local")  # with scores ‖z‖² − ‖z − c‖²
 STAMP = "protonorm client 0"
+FILES = (INFO, WEIGHTS, CARD, ONNX)  # of an exported client
 
 
 class RuleAnswers(NamedTuple):
@@ -258,6 +261,21 @@ class TrainedClient:
             replace(folder / ONNX, graph)
         return folder
 
+    def push_to_hub(self, repository: str, *, private: bool = True, onnx: bool = False) -> str:
+        """Upload the saved client to a model repository OWNER/NAME of the Hugging Face Hub; return its address."""
+        with TemporaryDirectory() as folder:
+            self.save(folder, onnx=onnx)
+            card = Path(folder) / CARD
+            card.write_bytes(b"---\nlibrary_name: protonorm\ntags: [federated-learning]\n---\n" + card.read_bytes())
+            return hub.upload(Path(folder), repository, "model", FILES, private=private)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **own: Any) -> TrainedClient:
+        """Load a client from a folder, or from a repository OWNER/NAME of the Hub, as `load_client` does."""
+        from protonorm.inference.loading import load_client  # it imports this module
+
+        return load_client(hub.fetch(source, "model", FILES, revision), **own)
+
     def _scores(self, state: Tensors, inputs: torch.Tensor) -> Tensors:
         client = self.client
         client.load(state).eval()
@@ -308,7 +326,7 @@ def _softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def refuse_foreign(folder: Path) -> None:
     """Raise a ValueError if a folder has files with an exported client's names that are not of one."""
-    files = [folder / name for name in (INFO, WEIGHTS, CARD, ONNX) if (folder / name).exists()]
+    files = [folder / name for name in FILES if (folder / name).exists()]
     with suppress(OSError, ValueError):
         if {"format", "client", "weights", "checksum"} <= parse_json((folder / INFO).read_bytes(), folder).keys():
             return

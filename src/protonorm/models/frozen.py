@@ -1,8 +1,8 @@
 """Frozen pre-trained networks ("trunks"): names, weights, preprocessing, and the trained head that follows.
 
 A name is frozen:SOURCE[=FILE][@SIZE][+HEAD]. SOURCE is efficientnet_lite0, 1 or 2, timm:NAME, torchvision:NAME,
-path/to/file.py:function or identity; FILE has weights of a library's network; SIZE is the side of the pictures that
-the trunk sees, in pixels; HEAD is linear (default) or mlp.
+hf:NAME, path/to/file.py:function or identity; FILE has weights of a library's network (of hf:NAME a folder); SIZE is
+the side of the pictures that the trunk sees, in pixels; HEAD is linear (default) or mlp.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.registry import nearest
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
-from protonorm.models import FROZEN, is_frozen
+from protonorm.models import FROZEN, hugging, is_frozen
 from protonorm.models.efficientnet_lite import EfficientNetLite
 from protonorm.models.inputs import Normalise
 from protonorm.models.libraries import LibraryNetwork
@@ -149,6 +149,11 @@ class FrozenNetwork(NamedTuple):
         return self.trunk_name + ("" if self.head == "linear" else f"+{self.head}")
 
     @property
+    def is_hub(self) -> bool:
+        """Whether the trunk is a network of Hugging Face transformers."""
+        return self.source.startswith(hugging.HUB)
+
+    @property
     def library(self) -> LibraryNetwork | None:
         """Network of a library, such as timm:NAME; None for other sources."""
         return LibraryNetwork.of(self.source)
@@ -163,11 +168,13 @@ class FrozenNetwork(NamedTuple):
         """Raise ValueError if there is no such network, or its weights are not here."""
         if self.library is not None:
             self.library.check()
-        elif not self.is_own and self.source not in (*PACKAGES, IDENTITY):
-            names = [*PACKAGES, IDENTITY, "timm:NAME", "torchvision:NAME", "file.py:function"]
+        elif not (self.is_own or self.is_hub or self.source in (*PACKAGES, IDENTITY)):
+            names = [*PACKAGES, IDENTITY, "timm:NAME", "torchvision:NAME", "hf:NAME", "file.py:function"]
             raise ValueError(f"Unknown frozen network {shown(self.source)}; {nearest(shortened(self.source), names)}")
-        if self.file is not None and self.library is None:
-            raise ValueError(f"A file of weights is for timm:NAME and torchvision:NAME, not for {self.source}.")
+        if self.file is not None and self.library is None and not self.is_hub:
+            raise ValueError(
+                f"A file of weights is for timm:NAME, torchvision:NAME and hf:NAME, not for {self.source}."
+            )
         if self.size is not None and self.source == IDENTITY:
             raise ValueError(f"A size is for pictures, not for {FROZEN}{IDENTITY}, which takes vectors.")
         self.weights()
@@ -194,6 +201,10 @@ class FrozenNetwork(NamedTuple):
             return Weights(path, digest, "Apache-2.0")
         if self.library is not None:
             return library_weights(self.library, self.file)
+        if self.is_hub:
+            folder, licence = hugging.find_folder(self.source, self.file), "as its page on the Hugging Face hub says"
+            digest = hugging.hash_folder(folder, hash_weights)
+            return Weights(folder / hugging.FILE, digest, licence if self.file is None else "that of the folder")
         if self.is_own:
             function = load_own(self.source, "frozen network")
             return Weights(None, _own(self.source, fingerprint(function))[1], "the user's own")
@@ -204,6 +215,9 @@ class FrozenNetwork(NamedTuple):
         """Preprocessing of the trunk."""
         if self.source in PACKAGES:
             return Preparation(self.size or SIDE, "bicubic", (0.5,) * 3, (0.5,) * 3)
+        if self.is_hub:
+            default = Preparation(*hugging.preparation(hugging.find_folder(self.source, self.file)))
+            return default._replace(size=self.size or default.size)
         if self.library is None:
             return Preparation(self.size)
         default = PREPARATIONS[self.library.library](self.library.network)
@@ -224,6 +238,8 @@ class FrozenNetwork(NamedTuple):
             network.take(read_weights(file))  # type: ignore[operator, arg-type]
         elif self.library is not None:
             network = library_trunk(self.library, file)  # type: ignore[arg-type]
+        elif self.is_hub and file is not None:
+            network = hugging.load(file.parent)
         elif self.is_own:
             network = _own(self.source, fingerprint(load_own(self.source, "frozen network")))[0]
         else:

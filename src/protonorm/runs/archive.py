@@ -28,7 +28,7 @@ from protonorm.runs.run import Run, read_run, read_whole
 
 COPIED = (layout.INFO, layout.POPULATION, layout.TIMINGS, layout.FIGURES, layout.FAILURE)  # unchanged
 NETWORKS = (layout.SERVER, layout.CHOSEN, layout.PENDING)  # in addition to the inner folders
-EVERY_ROUND = {"ids", "support", "correct", "margins", "classes"}  # arrays that are kept for every round
+EVERY_ROUND = re.compile(r"ids|margins(\.classes)?|test\.(support|correct)\.clients(\..+)?")  # arrays of every round
 Extras = Callable[[Path], Sequence[Path]]  # lists further files written by protonorm, such as a report
 
 
@@ -114,14 +114,14 @@ def _contents(run: Run, with_clients: bool) -> dict[str, bytes]:
 def _blocks(run: Run) -> Iterator[bytes]:
     """Yield the encoded arrays of each round at their recorded size: all arrays of the reported and the last round.
 
-    Of other rounds only displayed arrays are kept; the rest, client metrics other than accuracy, becomes padding.
+    Of other rounds only the clients' test accuracies and margins are kept; the rest becomes padding.
     """
     complete = {run.chosen.record.round if run.chosen else 0, len(run.rounds)}
     for record in run.rounds:
         if record.round in complete:
             yield run.block(record)
             continue
-        displayed = {name: array for name, array in run.arrays(record).items() if EVERY_ROUND & {*name.split(".")[:2]}}
+        displayed = {name: array for name, array in run.arrays(record).items() if EVERY_ROUND.fullmatch(name)}
         yield encode_arrays(displayed, layout.stamp(run.info.key, "evaluation", record.round), record.arrays.size)
 
 

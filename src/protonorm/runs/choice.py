@@ -61,6 +61,7 @@ class Standing:
     def __init__(self, info: RunInfo) -> None:
         self._rule, self._patience = info.headline, info.early_stopping
         self._last_round, self._complete = info.last_round, 0  # consecutive rounds with replies of all clients
+        self._updated = info.updated  # only later rounds count for `last_round`
         # In a run that evaluates all clients periodically, early stopping ignores the other rounds from the start.
         self._has_all = getattr(info.experiment, "evaluate_all_every", None) is not None
         self._has_tested = False
@@ -77,7 +78,7 @@ class Standing:
 
     def add(self, record: RoundRecord) -> None:
         """Add a round."""
-        self._complete = self._complete + 1 if _is_complete(record) else 0
+        self._complete = self._complete + 1 if self._counts(record) else 0
         everybody, validated = record.evaluated == "all", record.validation.get(self._rule)
         tested = everybody and record.rules.get(self._rule) is not None
         self._has_tested |= tested
@@ -96,7 +97,7 @@ class Standing:
 
     def finished(self, pending: RoundRecord | PendingRound | None = None) -> bool:
         """Return whether the method has done all that it does, perhaps by a round that is not evaluated yet."""
-        complete = self._complete + 1 if pending and _is_complete(pending) else self._complete
+        complete = self._complete + 1 if pending and self._counts(pending) else self._complete
         return self._last_round is not None and complete >= self._last_round
 
     @property
@@ -105,7 +106,6 @@ class Standing:
         best = self._all if self._has_all else self._any
         return self._patience is not None and best.round > 0 and best.since >= self._patience
 
-
-def _is_complete(record: RoundRecord | PendingRound) -> bool:
-    """Return whether all clients replied in a round."""
-    return record.cohort == "all" and not record.lost
+    def _counts(self, record: RoundRecord | PendingRound) -> bool:
+        """Return whether all clients replied in a round, after the last update."""
+        return record.round > self._updated and record.cohort == "all" and not record.lost

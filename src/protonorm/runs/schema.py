@@ -124,6 +124,11 @@ class RunInfo(Part):
             raise ValueError(f"it does not have {clients} different names of clients")
         return self
 
+    @property
+    def updated(self) -> int:
+        """Round after which a method that was finished was last continued, for clients and samples that came later."""
+        return int((self.experiment.model_extra or {}).get("updated") or 0)
+
     def clients_in(self, round: int) -> int:
         """Return the number of clients in a round; in a deployed federation clients may join later."""
         joined = (self.experiment.model_extra or {}).get("joined")

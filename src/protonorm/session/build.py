@@ -3,12 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.randomness import seeded
+from protonorm.core.systems import System
 from protonorm.core.task import Task
 from protonorm.core.training import check_augmentation, own
+from protonorm.data.assignments import noisy_labels
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
 from protonorm.data.partitions import parts_of
@@ -65,12 +68,20 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     )
     shares = experiment.train, experiment.split, experiment.validation
     parts = parts_of(data, experiment.clients, experiment.partition, *shares)
-    names = data.client_names
-    population = SimulatedPopulation(task, data, parts, recipes, experiment.training, names, features=features)
+    names, held = data.client_names, data
+    if experiment.label_noise != "none":
+        wrong = noisy_labels(data.labels, data.num_classes, parts, experiment.label_noise, experiment.partition.seed)
+        held = replace(data, labels=wrong)
+    population = SimulatedPopulation(task, held, parts, recipes, experiment.training, names, features=features)
     population.check_networks()
     experiment.protect.check_rounds(task)
     if task.secure:
         task.check_members(1 if experiment.control == "solo" else experiment.cohort_size)
+    if experiment.system.asynchronous and task.secure:
+        raise ValueError("system.asynchronous must be false with combine=secure_sum, whose members are of one round.")
+    if experiment.system.asynchronous and not task.combines:
+        name = type(algorithm).__name__
+        raise ValueError(f"system.asynchronous must be false for {name}, whose server does not add up messages.")
     return task, population
 
 
@@ -102,5 +113,6 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
         retries=experiment.retries,
         deadline=experiment.deadline,
         client_names=client_names,
+        system=None if experiment.system == System() else experiment.system,
         last_round=experiment.algorithm.last_round,
     )

@@ -1,33 +1,51 @@
 """Attacks on a client's own message: what it reveals of the client's samples, before and after the owner's policy.
 
 The attacker is the server at its best, which knows the network that computed the message. Presence: which classes does
-the client have? Membership: was a sample among those that the message was computed from? Matching: which of many
-candidate pictures is it? Inversion: what does a picture look like that gives the same features?
+the client have? Membership: was a sample among those that the message was computed from, or another of its class?
+Matching: which of many candidate pictures is it? Inversion: what does the picture look like? Regression from features
+to pixels, learned from other pictures, came closer than gradient descent on pixels in each case that was tried.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cosine_similarity, normalize
+from torch.nn.functional import normalize
 
+from protonorm.config.experiment import Experiment
 from protonorm.core import Client, Samples
 from protonorm.core.privacy import sends_moments
 from protonorm.core.randomness import seeded
+from protonorm.core.samples import view
 from protonorm.core.task import Site, Task
-from protonorm.core.training import Outgoing
+from protonorm.core.text import counted
+from protonorm.core.training import Outgoing, Unchanged
+from protonorm.federation.population import SimulatedPopulation
+from protonorm.inference.loading import load_server
+from protonorm.report.page.write import write_leakage
+from protonorm.runs import layout
+from protonorm.runs.run import Run
+from protonorm.runs.states import FolderStore, message_to, trained_rounds
+from protonorm.session.build import build
 from protonorm.tensors import Tensors
 
 CANDIDATES = 200  # pictures among which the true one is searched
 PICTURES = 4  # of a client, that are searched and inverted: those of its smallest classes, and one of the largest
-STEPS, RATE, SMOOTH = 300, 0.05, 0.02  # of the inversion: steps of Adam, learning rate, weight of the total variation
+MEMBERS = 1000  # samples whose membership is tested
+BATCH = 256  # inputs whose vectors are computed at once
+RIDGE = 1e-4  # of the regression from vectors to pictures, relative to their mean square
+EMPTY = torch.zeros(0)  # in place of a picture
 VECTORS = ("prototypes", "logits")  # tensors of messages with a row for each class
 
-Rows = dict[int, Tensor]  # by class
+Features = Callable[[Tensor], Tensor]  # inputs (B, …) -> vectors (B, d)
+Decoder = Callable[[Tensor], Tensor]  # vectors (n, d) -> pictures (n, H, W, C)
+Near = Callable[[Samples, Tensor, Tensor], Tensor]  # samples, places (n,), classes (n,) -> cosines to their vectors
 
 
 class Search(NamedTuple):
@@ -38,16 +56,22 @@ class Search(NamedTuple):
     rank: int  # of the true picture among the candidates, from 1
     candidates: int
     psnr: float | None  # of the inverted picture, in dB; None if nothing of the class is sent, or there is no picture
+    guess: float | None  # of the mean picture of others of the class, which needs no message
     picture: Tensor  # (H, W, C) from 0 to 1, or empty
     inverted: Tensor
+
+    @property
+    def found(self) -> bool:
+        """Whether the picture is picked out of the candidates."""
+        return self.rank == 1
 
 
 class Findings(NamedTuple):
     """What a message reveals."""
 
-    rows: list[int]  # classes that are sent
-    presence: float  # area under the curve: which classes the client has
-    membership: float  # area under the curve: which samples it has
+    classes: int  # number of classes with a vector
+    presence: float | None  # area under the curve: which classes the client has; None if it has all
+    membership: float  # area under the curve: which samples it has, of those of the same class
     searches: list[Search]
 
 
@@ -58,23 +82,59 @@ class Audit(NamedTuple):
     before: Findings
     after: Findings
 
-    @property
-    def exposed(self) -> list[Search]:
-        """Searches that found a picture before the policy."""
-        return [search for search in self.before.searches if search.rank == 1]
 
-    @property
-    def hidden(self) -> list[Search]:
-        """Searches for the same pictures after the policy, that no longer find them."""
-        return [
-            after
-            for before, after in zip(self.before.searches, self.after.searches, strict=True)
-            if before.rank == 1 < after.rank
-        ]
+def audit_run(run: Run, experiment: Experiment, protect: Outgoing, clients: int, names: Sequence[str]) -> list[Audit]:
+    """Attack the messages that clients of a run would send next.
+
+    Args:
+        run: The run; its networks must be there.
+        experiment: The experiment of the run.
+        protect: Policy that is compared with none.
+        clients: Number of clients: those with the smallest classes.
+        names: Names or numbers of clients in place of these.
+    """
+    layout.refuse_without_networks(run.folder)
+    if not run.rounds:
+        raise ValueError(f"An audit needs a run of at least one round, got none in {run.folder}.")
+    task, population = build(experiment)
+    saved, path, round = load_server(run, "last")
+    trained = trained_rounds(saved, experiment.clients, round, path)
+    store = FolderStore(run.folder / layout.CLIENTS, run.info.key, cache=0)
+    counts = torch.from_numpy(population.facts().train)  # (M, K)
+    smallest = torch.where(counts > 0, counts, counts.max() + 1).amin(1)
+    chosen = [run.find_client(name) for name in names] or smallest.argsort(stable=True)[:clients].tolist()
+    return [
+        examine(
+            task,
+            population.site(id),
+            round + 1,
+            store.load(id, trained[id]),
+            message_to(saved, id),
+            protect,
+            others_of(population, id),
+            view(population.dataset.inputs),
+        )
+        for id in chosen
+        if trained[id]
+    ]
+
+
+def others_of(population: SimulatedPopulation, id: int) -> Samples:
+    """Return all samples of a population that a client does not train on."""
+    site = population.site(id)
+    own = site.client(0).train.index.cpu().numpy()
+    return population.samples(np.setdiff1d(np.arange(len(population.dataset.labels)), own), id)
 
 
 def examine(
-    task: Task, site: Site, round: int, state: Tensors, message: Tensors, step: Outgoing, others: Samples
+    task: Task,
+    site: Site,
+    round: int,
+    state: Tensors,
+    message: Tensors,
+    step: Outgoing,
+    others: Samples,
+    pictures: Tensor,
 ) -> Audit:
     """Attack the message that a client would send next, as it is and after its owner's step.
 
@@ -86,25 +146,25 @@ def examine(
         message: The server's message.
         step: The owner's outgoing step.
         others: Samples that the message was not computed from.
+        pictures: Inputs of the data set of both, from which features were computed.
     """
     step.check(task)
     client = site.client(round)
     known = {name: value for name, value in state.items() if not name.startswith("sent.")}  # so that all is sent again
     with seeded(task.seed, round, site.id):
         result = task.algorithm.local_update(client, known, message)
-        client.load(result.state)
+    client.load(result.state).eval()
+    step.check_network(task, client.model)
     features = reader(task, client)
     with seeded(task.seed, round, site.id, "evaluate"):
-        return Audit(
-            client.name or str(client.id),
-            *(
-                attack(task, client, sent, features, others)
-                for sent in (result.message, step.apply(task, client, result.message))
-            ),
-        )
+        scene = Scene.drawn(task.classes, client, others, pictures)
+        before = attack(client, result.message, features, scene)
+        unchanged = step == Unchanged()
+        after = before if unchanged else attack(client, step.apply(task, client, result.message), features, scene)
+        return Audit(client.name or str(client.id), before, after)
 
 
-def reader(task: Task, client: Client) -> Callable[[Tensor], Tensor]:
+def reader(task: Task, client: Client) -> Features:
     """Return the function from inputs to the vectors of which messages have a mean or a sum by class."""
     names = {name for slot in task.schema.up for form in slot for name in form}
     if sends_moments(task):
@@ -117,125 +177,214 @@ def reader(task: Task, client: Client) -> Callable[[Tensor], Tensor]:
     )
 
 
-def rows_of(client: Client, message: Tensors) -> Rows:
-    """Return the vectors (d,) of a message, by class."""
+def rows_of(client: Client, message: Tensors) -> tuple[Tensor, Tensor]:
+    """Return the classes (R,) of which a message has vectors, and these (R, d)."""
     for name in VECTORS:
         if name in message:
-            return dict(zip(message["classes"].tolist(), message[name].double(), strict=True))
+            return message["classes"], message[name].double()
     trunk = client.model.trunk
     moments = message.get(f"moments.{trunk.digest[:12]}") if trunk else None
     if moments is None:
-        return {}
+        return torch.zeros(0, dtype=torch.int64), torch.zeros(0, 1, dtype=torch.float64)
     if trunk and len(moments) != trunk.width + 1:
         raise ValueError(f"An audit is for features as they are, got {len(moments) - 1} projections of {trunk.width}.")
-    sums = moments.double()
-    return {k: sums[:-1, k] for k in range(sums.shape[1]) if bool(sums[:, k].any())}
+    classes = moments.any(0).nonzero().flatten()
+    return classes, moments[:-1, classes].T.double()
 
 
-def attack(
-    task: Task, client: Client, message: Tensors, features: Callable[[Tensor], Tensor], others: Samples
-) -> Findings:
+class Scene(NamedTuple):
+    """Samples that are attacked, drawn once for both messages, and those that an attacker has."""
+
+    classes: Sequence[str]  # names
+    others: Samples  # that the message was not computed from
+    pictures: Tensor  # (N, H, W, C) of the data set, or other inputs
+    members: Tensor  # (n,) places of the training part, whose membership is tested
+    strangers: Tensor  # (m,) places of the others, of the client's classes
+    sought: list[int]  # places of the training part: pictures that are searched
+    candidates: list[Tensor]  # (c,) places of the others for each of these: of its class and, if these are few, others
+
+    @classmethod
+    def drawn(cls, classes: Sequence[str], client: Client, others: Samples, pictures: Tensor) -> Self:
+        """Draw the samples that are attacked."""
+        labels, counts = client.train.labels, client.train.class_counts(client.num_classes)
+        order = [k for k in counts.argsort(stable=True).tolist() if counts[k]]
+        chosen = dict.fromkeys([*order[: PICTURES - 1], order[-1]])
+        shuffled = torch.randperm(len(others))
+        known = others.labels[shuffled]
+        candidates = [shuffled[(known != k).int().argsort(stable=True)][:CANDIDATES] for k in chosen]
+        strangers = shuffled[torch.isin(known, labels.unique())][:MEMBERS]
+        sought = [int((labels == k).nonzero()[0]) for k in chosen]
+        return cls(classes, others, pictures, torch.randperm(len(labels))[:MEMBERS], strangers, sought, candidates)
+
+    def shown(self, samples: Samples, places: Tensor) -> Tensor:
+        """Return pictures (n, H, W, C) from 0 to 1."""
+        return self.pictures[samples.index[places].cpu()].float() / 255
+
+
+def attack(client: Client, message: Tensors, features: Features, scene: Scene) -> Findings:
     """Attack a message in all four ways."""
-    rows, client_classes = rows_of(client, message), client.train.class_counts(client.num_classes)
-    client.model.eval()
-    norms = torch.tensor([float(rows[k].norm()) if k in rows else 0.0 for k in range(client.num_classes)])
-    presence = area(norms[client_classes > 0], norms[client_classes == 0])
-    near = likeness(rows, features)
-    places = torch.isin(others.labels, client.train.labels.unique()).nonzero().flatten()
-    outside = places[torch.randperm(len(places))[: len(client.train)]]
-    scores = [
-        near(part, chosen) for part, chosen in ((client.train, torch.arange(len(client.train))), (others, outside))
-    ]
-    searched = [search(client, rows, place, near, features, others) for place in sought(client)]
-    return Findings(sorted(rows), presence, area(*scores), searched)
+    classes, rows = rows_of(client, message)
+    has = client.train.class_counts(client.num_classes) > 0
+    norms = torch.zeros(client.num_classes, dtype=torch.float64).index_copy_(0, classes, rows.norm(dim=1))
+    presence = None if bool(has.all()) else area(norms[has], norms[~has])
+    near = likeness(classes, rows, features, client.num_classes)
+    y, y_others = client.train.labels[scene.members], scene.others.labels[scene.strangers]
+    scores = near(client.train, scene.members, y), near(scene.others, scene.strangers, y_others)
+    membership = area(*scores, y.unsqueeze(1) == y_others.unsqueeze(0))
+    found = searches(client, classes, rows, near, decoder(features, scene), scene)
+    return Findings(len(classes), presence, membership, list(found))
 
 
-def likeness(rows: Rows, features: Callable[[Tensor], Tensor]) -> Callable[[Samples, Tensor], Tensor]:
-    """Return the function that says how near samples are to the vector of their class, or to the nearest of all."""
+def likeness(classes: Tensor, rows: Tensor, features: Features, num_classes: int) -> Near:
+    """Return the cosines of samples to the vectors of classes, or to the nearest of all where there is none."""
+    place = torch.full((num_classes,), -1).index_copy_(0, classes, torch.arange(len(classes)))  # of a class in rows
+    table = normalize(rows)
 
     @torch.no_grad()
-    def near(samples: Samples, places: Tensor) -> Tensor:
-        if not len(places) or not rows:
-            return torch.zeros(len(places))
-        x, y = samples.batch(places)
-        z = features(x).double()
-        table = torch.stack([cosine_similarity(z, row.unsqueeze(0)) for row in rows.values()], 1)  # (N, rows)
-        own = torch.tensor([list(rows).index(k) if k in rows else -1 for k in y.tolist()])
-        return torch.where(own >= 0, table.gather(1, own.clamp(min=0).unsqueeze(1)).squeeze(1), table.amax(1))
+    def near(samples: Samples, places: Tensor, y: Tensor) -> Tensor:
+        if not len(places) or not len(rows):
+            return torch.zeros(len(places), dtype=torch.float64)
+        z = torch.cat([features(samples.batch(part)[0]).double() for part in places.split(BATCH)])
+        cosines, own = normalize(z) @ table.T, place[y]  # (n, R), (n,)
+        return torch.where(own >= 0, cosines.gather(1, own.clamp(min=0).unsqueeze(1)).squeeze(1), cosines.amax(1))
 
     return near
 
 
-def sought(client: Client) -> list[int]:
-    """Return the places of pictures to search for: of the client's smallest classes, and of its largest."""
-    labels = client.train.labels
-    counts = client.train.class_counts(client.num_classes)
-    order = [k for k in counts.argsort().tolist() if counts[k]]
-    chosen = dict.fromkeys([*order[: PICTURES - 1], order[-1]])
-    return [int((labels == k).nonzero()[0]) for k in chosen]
+def searches(
+    client: Client, classes: Tensor, rows: Tensor, near: Near, decode: Decoder | None, scene: Scene
+) -> Iterator[Search]:
+    """Yield the searches for single pictures: among candidates, and by inversion."""
+    at, others = torch.tensor(scene.sought), scene.others
+    labels, counts = client.train.labels[at], client.train.class_counts(client.num_classes)
+    scores = near(client.train, at, labels)
+    for i, (label, candidates) in enumerate(zip(labels.tolist(), scene.candidates, strict=True)):
+        rank = 1 + int((near(others, candidates, torch.full_like(candidates, label)) >= scores[i]).sum())
+        search = Search(scene.classes[label], int(counts[label]), rank, len(candidates) + 1, None, None, EMPTY, EMPTY)
+        if decode is not None:
+            true, alike = scene.shown(client.train, at[i : i + 1])[0], candidates[others.labels[candidates] == label]
+            mean = scene.shown(others, alike if len(alike) else candidates).mean(0)
+            search = search._replace(picture=true, guess=ratio(true, mean))
+            if len(row := rows[classes == label]):
+                inverted = decode(row)[0]
+                search = search._replace(inverted=inverted, psnr=ratio(true, inverted))
+        yield search
 
 
-def search(
-    client: Client,
-    rows: Rows,
-    place: int,
-    near: Callable[[Samples, Tensor], Tensor],
-    features: Callable[[Tensor], Tensor],
-    others: Samples,
-) -> Search:
-    """Search for a picture among candidates of its class and, where these are too few, of others; and invert it."""
-    label, at = int(client.train.labels[place]), torch.tensor([place])
-    order = torch.randperm(len(others))
-    order = order[(others.labels[order] != label).int().argsort(stable=True)][:CANDIDATES]
-    scores = near(others, order)
-    rank = 1 + int((scores >= near(client.train, at)).sum())
-    x, _ = client.train.batch(at)
-    empty = torch.zeros(0)
-    picture, inverted, psnr = empty, empty, None
-    if x.ndim == 4 and client.model.trunk is None:
-        picture = shown(x)
-        if label in rows:
-            inverted = shown(invert(rows[label].float(), features, x.shape))
-            psnr = -10 * math.log10(max(float((picture - inverted).square().mean()), 1e-12))
-    count = int((client.train.labels == label).sum())
-    return Search(str(label), count, rank, len(order) + 1, psnr, picture, inverted)
+def decoder(features: Features, scene: Scene) -> Decoder | None:
+    """Return what inverts vectors, learned from the other samples; None if these are no pictures."""
+    if scene.pictures.ndim != 4 or not len(scene.strangers):
+        return None
+    with torch.no_grad():
+        z = torch.cat([features(scene.others.batch(part)[0]).double() for part in scene.strangers.split(BATCH)])
+    return decoder_of(z, scene.shown(scene.others, scene.strangers))
 
 
-def invert(row: Tensor, features: Callable[[Tensor], Tensor], shape: Sequence[int]) -> Tensor:
-    """Return a picture (1, C, H, W) whose features point where a vector does, smooth as pictures are."""
-    x = torch.zeros(*shape, requires_grad=True)
-    optimiser = torch.optim.Adam([x], RATE)
-    for _ in range(STEPS):
-        optimiser.zero_grad()
-        z = features(x.clamp(-1, 1))[0]
-        rough = (x[..., 1:, :] - x[..., :-1, :]).abs().mean() + (x[..., 1:] - x[..., :-1]).abs().mean()
-        loss = (z - row).square().sum() / row.square().sum().clamp(min=1e-12) + SMOOTH * rough
-        loss.backward()
-        optimiser.step()
-    return x.detach().clamp(-1, 1)
+def decoder_of(z: Tensor, pictures: Tensor) -> Decoder:
+    """Fit the ridge regression from vectors (n, d) to pictures (n, H, W, C)."""
+    x, size = pictures.flatten(1).double(), pictures.shape[1:]
+    middle, mean = z.mean(0), x.mean(0)
+    z = z - middle
+    ridge = RIDGE * float(z.square().mean()) * len(z) * torch.eye(z.shape[1], dtype=torch.float64)
+    weights = torch.linalg.solve(z.T @ z + ridge, z.T @ (x - mean))  # (d, H·W·C)
+    return lambda rows: (mean + (rows - middle) @ weights).clamp(0, 1).float().reshape(-1, *size)
 
 
-def shown(x: Tensor) -> Tensor:
-    """Return a network's input (1, C, H, W) as a picture (H, W, C) from 0 to 1."""
-    return ((x[0].permute(1, 2, 0) + 1) / 2).clamp(0, 1).contiguous()
+def ratio(true: Tensor, other: Tensor) -> float:
+    """Return the peak signal-to-noise ratio of two pictures from 0 to 1, in dB, at most 99."""
+    return min(99.0, -10 * math.log10(max(float((true - other).square().mean()), 1e-12)))
 
 
-def area(inside: Tensor, outside: Tensor) -> float:
-    """Return the area under the curve of scores: the chance that one inside is above one outside; 0.5 if none is."""
-    if not len(inside) or not len(outside):
-        return 0.5
+def area(inside: Tensor, outside: Tensor, compared: Tensor | None = None) -> float:
+    """Return the area under the curve of scores: the chance that one inside (n,) is above one outside (m,).
+
+    Pairs that are not compared, by a mask (n, m), do not count; without pairs it is 0.5.
+    """
     apart = inside.double().unsqueeze(1) - outside.double().unsqueeze(0)
-    return float(((apart > 0).double() + 0.5 * (apart == 0).double()).mean())
+    above = (apart > 0).double() + 0.5 * (apart == 0).double()
+    pairs = above.flatten() if compared is None else above[compared]
+    return float(pairs.mean()) if len(pairs) else 0.5
 
 
 def verdict(audits: Sequence[Audit], policy: str) -> str:
-    """Say in one or two sentences what the messages reveal, for people who decide."""
-    exposed = sum(len(audit.exposed) for audit in audits)
+    """Return one sentence on what the messages reveal, for people who decide."""
     whole = sum(len(audit.before.searches) for audit in audits)
-    left = exposed - sum(len(audit.hidden) for audit in audits)
-    if not exposed:
-        return (
-            f"As they are, the messages let the server pick none of the {whole} pictures out of others of their class."
-        )
-    start = f"As they are, the messages let the server pick {exposed} of {whole} pictures out of others of their class"
-    return f"{start}; with {policy}, {left} of these." if policy != "none" else f"{start}, and no policy is set."
+    before, after = (sum(search.found for findings in part for search in findings.searches) for part in parts(audits))
+    start = (
+        f"From the messages as they are, the server can pick {before} of {counted(whole, 'picture')} that were looked "
+        f"for out of {CANDIDATES} similar ones"
+    )
+    return f"{start}; with {policy}, {after}." if policy else f"{start}; no policy is set."
+
+
+def parts(audits: Sequence[Audit]) -> tuple[list[Findings], list[Findings]]:
+    """Return the findings before and after the policy."""
+    return [audit.before for audit in audits], [audit.after for audit in audits]
+
+
+HEADINGS = ("client", "message", "classes sent", "presence", "membership", "found", "one picture", "many")
+LEGEND = (
+    "Presence: the chance that a class the client has stands out against one that it lacks (50 % is a guess). "
+    "Membership: the chance that a sample of its training part is nearer to the message than another of its class. "
+    f"Found: pictures that come first among {CANDIDATES + 1}. One picture, many: mean PSNR in dB of what is computed "
+    "from the message where a class has a single picture or several, and of the mean picture of the class without any "
+    "message; higher is closer."
+)
+
+
+def rows_for(audits: Sequence[Audit], policy: str) -> list[list[str]]:
+    """Return a row of cells for each client and message."""
+    return [
+        [audit.client, name, *_cells(findings)]
+        for audit in audits
+        for name, findings in (("as it is", audit.before), (policy, audit.after))[: 2 if policy else 1]
+    ]
+
+
+def _cells(findings: Findings) -> list[str]:
+    found = sum(search.found for search in findings.searches)
+    presence = "–" if findings.presence is None else f"{findings.presence:.0%}"
+    groups = [[one for one in findings.searches if (one.samples == 1) == single] for single in (True, False)]
+    shares = [str(findings.classes), presence, f"{findings.membership:.0%}", f"{found} of {len(findings.searches)}"]
+    return [*shares, *map(_decibels, groups)]
+
+
+def _decibels(searches: Sequence[Search]) -> str:
+    pairs = [(one.psnr, one.guess) for one in searches if one.psnr is not None and one.guess is not None]
+    return " against ".join(f"{sum(values) / len(values):.1f}" for values in zip(*pairs, strict=True)) or "–"
+
+
+def plain_audit(audit: Audit) -> dict[str, Any]:
+    """Return an audit as plain data, without pictures."""
+    pictures = ("picture", "inverted")
+    plain: dict[str, Any] = {"client": audit.client}
+    for name, findings in (("before", audit.before), ("after", audit.after)):
+        found = [
+            {key: value for key, value in one._asdict().items() if key not in pictures} for one in findings.searches
+        ]
+        plain[name] = findings._asdict() | {"searches": found}
+    return plain
+
+
+def write_page(audits: Sequence[Audit], policy: str, title: str, path: Path) -> Path:
+    """Write the page of an audit, with a gallery of the pictures that were looked for."""
+    values = {"title": title, "verdict": verdict(audits, policy), "headings": HEADINGS, "legend": LEGEND}
+    gallery = [
+        {"name": one.client, "pictures": list(map(_shown, one.before.searches, one.after.searches))} for one in audits
+    ]
+    return write_leakage(values | {"rows": rows_for(audits, policy), "clients": gallery, "policy_name": policy}, path)
+
+
+def _shown(before: Search, after: Search) -> dict[str, Any]:
+    """Return a picture of the gallery as plain data."""
+    pictures = {"true": before.picture, "before": before.inverted, "after": after.inverted}
+    quality = ["nothing is sent" if one.psnr is None else f"{one.psnr:.1f} dB" for one in (before, after)]
+    ranks = [f"{one.rank} of {one.candidates}" for one in (before, after)]
+    return {
+        "name": before.name,
+        "samples": counted(before.samples, "training sample"),
+        "search": "; with the policy ".join(ranks if after is not before else ranks[:1]),
+        "quality": quality[0],
+        "quality_after": quality[1],
+        **{name: picture.numpy() if len(picture) else "" for name, picture in pictures.items()},
+    }

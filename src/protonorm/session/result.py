@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -19,7 +20,9 @@ from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.partitions import Given
 from protonorm.models import is_frozen
 from protonorm.models.choose import networks
-from protonorm.runs.layout import find_run, runs_root
+from protonorm.runs import hub
+from protonorm.runs.archive import archive_runs
+from protonorm.runs.layout import RECORDS, find_run, find_runs, runs_root
 from protonorm.runs.run import Run, Summary, read_run
 from protonorm.runs.schema import RoundRecord
 from protonorm.session.build import build
@@ -48,6 +51,19 @@ class Result:
     def experiment(self) -> Experiment:
         """Experiment of the run; for a loaded run, reconstructed from the record if it is complete."""
         return self.given or experiment_of(self.run)
+
+    def push_to_hub(self, repository: str, *, private: bool = True) -> str:
+        """Upload the record, without networks, to a dataset repository OWNER/NAME of the Hub; return its address."""
+        with TemporaryDirectory() as folder:
+            archive_runs([self.run.folder], Path(folder))
+            return hub.upload(Path(folder), repository, "dataset", (RECORDS,), private=private)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, run: str = "", *, revision: str | None = None) -> Result:
+        """Load the record of a run, or the only one, from a folder of records or a repository OWNER/NAME of the Hub."""
+        root = hub.fetch(source, "dataset", (RECORDS,), revision)
+        runs = find_runs(root)
+        return load_run(run or (runs[0].name if len(runs) == 1 else "which"), out=root)
 
     @property
     def history(self) -> list[RoundRecord]:
@@ -286,7 +302,7 @@ def experiment_of(run: Run, components: Mapping[str, Any] | None = None) -> Expe
     partition = info.partition
     if partition.name == "given" and partition.settings.keys() == {"seed"}:
         settings["partition"] = Given(**partition.settings)
-    elif partition.name not in PARTITIONS and "partition" not in components:
+    elif (partition.name not in PARTITIONS or "sha256" in partition.settings) and "partition" not in components:
         raise _not_held(run, "partition", partition.name)
     if "algorithm" not in components and "source" in info.algorithm.settings:
         raise _not_held(run, "algorithm", info.algorithm.name)

@@ -17,6 +17,7 @@ from protonorm.core.privacy import HALF
 from protonorm.geometry.temperature import fit_inverse_temperature
 
 GRID = torch.logspace(-2, 4, 13, dtype=torch.float64)  # candidates for μ
+STRENGTHS = (0.003, 0.03, 0.3, 3.0)  # candidates for λ of the others' ridge
 ROUNDED = 1e-12  # eigenvalues below this share of the largest are rounding errors
 
 Covariance = Literal["total", "within"]

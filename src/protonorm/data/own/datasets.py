@@ -1,4 +1,4 @@
-"""User datasets, selected by one setting: `folder:PATH`, `npz:`, `clients:`, `array:`, `table:`, `text:`, `hf:`.
+"""User datasets, selected by one setting: folders, files, tables, and partitions of others.
 
 They are named after their file, and a mapped copy of each is kept.
 """
@@ -15,7 +15,7 @@ from protonorm.core.types import MAX_VOCABULARY, NOT_TRUTH, STRICT, Count
 from protonorm.data.access import real_path
 from protonorm.data.dataset import Dataset, Names, default_models
 from protonorm.data.mapped import Mapped, file_version, open_mapped, short_hash
-from protonorm.data.own import folders
+from protonorm.data.own import folders, pfllib
 from protonorm.data.own.encoding import Missing, Options, Separator, Unit, refuse_one_class
 from protonorm.data.own.hugging import folder_version, read_saved
 from protonorm.data.own.tables import read_features, read_table, read_tokens
@@ -68,9 +68,9 @@ class OwnFiles(ABC):
 
     def dataset(self) -> Dataset:
         """Read or map the data with any number of classes: one of several sites may have a single class."""
-        (images, labels, split, _, owner, vocabulary, keys), (classes, clients) = self.opened().arrays, self.names
+        (images, labels, split, _, owner, vocabulary, keys, groups), names = self.opened().arrays, self.names
         own_split = None if owner is None else split
-        return Dataset(self.name, images, labels, classes, owner, own_split, vocabulary, clients, keys)
+        return Dataset(self.name, images, labels, names[0], owner, own_split, vocabulary, names[1], keys, groups)
 
     def description(self) -> dict[str, Any]:
         """Return a description of the content, independent of its path."""
@@ -125,6 +125,17 @@ class Clients(Folder):
 
 
 @dataclass(frozen=True, config=STRICT)
+class Domains(Folder):
+    """Several data sets as groups of one: laid out as data that clients own, for partition=natural."""
+
+    kind: ClassVar[str] = "domains"
+    read = staticmethod(folders.read_domains)
+
+    def _version(self, path: Path) -> str:
+        return folders.files_version(folders.client_files(path))
+
+
+@dataclass(frozen=True, config=STRICT)
 class Npz(OwnFiles):
     """File of the prepared form; its training and test images are merged."""
 
@@ -141,6 +152,24 @@ class OwnData(OwnFiles):
     def models(self) -> str:
         """Default model family for such data."""
         return default_models(self.opened().arrays.images)
+
+
+@dataclass(frozen=True, config=STRICT)
+class PFLlib(OwnData):
+    """Partition that PFLlib or HtFLlib wrote: config.json, and an .npz file per client in train and in test."""
+
+    path: Path
+
+    kind: ClassVar[str] = "pfllib"
+    read = staticmethod(pfllib.read_partition)
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(pfllib.client_files(real_path(self.path)))
+
+    def _version(self, path: Path) -> str:
+        return folders.files_version(file for pair in pfllib.client_files(path) for file in pair)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -171,6 +200,7 @@ class Columns(OwnData):
     path: Path
     label: str = "label"  # column of the classes
     drop: str | tuple[str, ...] = ()  # columns to ignore
+    group: str | None = None  # column that says which rows belong together, such as a site, for partition=natural
     missing: Missing = "refuse"  # missing values raise an error, or are replaced by the column's mean
     categories: Count = 50  # maximum number of distinct words in a column
     standardise: bool = True  # scale every numeric column to mean 0 and standard deviation 1

@@ -45,17 +45,21 @@ class Options(NamedTuple):
     size: int | None = None  # side length of images in pixels; None: their own, if all are equal
     channels: int | None = None  # of images, 1 or 3; None: their own, if all are equal
     skip_bad: bool = False  # skip unreadable images
+    group: str | None = None  # column that says which rows belong together, for partition=natural
 
 
 def check_columns(known: Sequence[str], options: Options, setting: Literal["input", "text"], where: str) -> None:
     """Raise a ValueError if settings name unknown columns, or one column for two purposes."""
     chosen: str | None = getattr(options, setting)
-    inputs = [(setting, chosen)] if chosen else []
+    inputs: list[tuple[str, str]] = [(setting, chosen)] if chosen else []
+    inputs += [("group", options.group)] if options.group else []
     for name, column in [("label", options.label), *inputs, *(("drop", name) for name in options.drop)]:
         if column not in known:
             raise ValueError(f"{where} has no column {shown(column)} for dataset.{name}; {nearest(column, known)}")
-    if options.label in (chosen, *options.drop) or (chosen and chosen in options.drop):
-        raise ValueError(f"dataset.label, dataset.{setting} and dataset.drop must name different columns.")
+    names = [options.label, *(column for _, column in inputs)]
+    if len(set(names)) < len(names) or set(names) & set(options.drop):
+        group = "dataset.group, " if options.group else ""
+        raise ValueError(f"dataset.label, {group}dataset.{setting} and dataset.drop must name different columns.")
 
 
 def one_line(error: Exception) -> str:

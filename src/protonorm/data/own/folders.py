@@ -251,3 +251,10 @@ def read_clients(path: Path, options: Options) -> Arrays:
         classes=first.classes,
         owner=np.repeat(np.arange(len(clients)), [len(arrays.labels) for arrays in clients]),
     )
+
+
+def read_domains(path: Path, options: Options) -> Arrays:
+    """Read data sets in the folders or files of clients as groups of one data set; parts are merged."""
+    arrays = read_clients(path, options)
+    names = np.array(client_names(path))
+    return arrays._replace(owner=None, groups=None if arrays.owner is None else names[arrays.owner])

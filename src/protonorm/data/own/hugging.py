@@ -32,7 +32,8 @@ def from_hugging_face(data: Saved, name: str = "datasets", options: Options | No
     """Build a Dataset from an object of `datasets`: one part, or several that are merged."""
     arrays = arrays_of(data, options or Options(), name)
     encoding.refuse_one_class(arrays.classes, name)
-    return Dataset(name, arrays.images, arrays.labels, arrays.classes, vocabulary=arrays.vocabulary)
+    inputs, labels, _, classes, _, vocabulary, _, groups = arrays
+    return Dataset(name, inputs, labels, classes, vocabulary=vocabulary, groups=groups)
 
 
 def read_saved(path: Path, options: Options) -> Arrays:
@@ -67,7 +68,9 @@ def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
     data = _joined(datasets, data, where)
     encoding.check_columns(list(data.features), options, "input", where)
     labels, classes = _labels(datasets, data, options.label, where)
-    kinds = {name: kind for name, kind in data.features.items() if name not in (options.label, *options.drop)}
+    kinds = {
+        name: kind for name, kind in data.features.items() if name not in (options.label, options.group, *options.drop)
+    }
     pictures = [name for name, kind in kinds.items() if isinstance(kind, datasets.Image)]
     if len(pictures) > 1 and not options.input:
         raise ValueError(f"{where} has several columns of pictures ({', '.join(pictures)}); dataset.input names one.")
@@ -85,19 +88,21 @@ def arrays_of(data: Saved, options: Options, where: str) -> Arrays:
                     f"{where_column} holds bytes, which mean nothing by themselves; dataset.drop leaves it out."
                 )
         return frame_arrays(data.to_pandas(), options, where)._replace(labels=labels, classes=classes)
+    groups = np.array(list(map(str, _values(data, options.group)))) if options.group else None
     if column in pictures:
-        return Arrays(stored_pictures(datasets, data, column, options), labels, split, classes)
+        return Arrays(stored_pictures(datasets, data, column, options), labels, split, classes, groups=groups)
     where_column, values = f"The column {shown(column)} of {where}", _values(data, column)
     if isinstance(values[0], str):
         for row, value in enumerate(values, 1):
             if not isinstance(value, str):
                 raise ValueError(f"{where_column} has no text in row {row}.")
-        return Arrays(encoding.tokenise(values, options), labels, split, classes, vocabulary=options.vocabulary)
+        tokens = encoding.tokenise(values, options)
+        return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary, groups=groups)
     rows = encoding.number_rows(values, where_column)
     if all(row.dtype.kind in "iu" for row in rows):
         tokens = encoding.padded(rows, options, where_column)
-        return Arrays(tokens, labels, split, classes, vocabulary=int(tokens.max()) + 1)
-    return Arrays(encoding.vectors(rows, options, where_column), labels, split, classes)
+        return Arrays(tokens, labels, split, classes, vocabulary=int(tokens.max()) + 1, groups=groups)
+    return Arrays(encoding.vectors(rows, options, where_column), labels, split, classes, groups=groups)
 
 
 def _joined(datasets: Any, data: Saved, where: str) -> Saved:

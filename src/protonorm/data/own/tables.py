@@ -68,7 +68,8 @@ def _labelled(file: NpzReader, inputs: Inputs, vocabulary: int | None = None) ->
     if labels.shape != (len(inputs),):
         raise ValueError(f"labels has shape {labels.shape}; expected ({len(inputs)},)")
     encoded = encoding.encode_labels(labels, "it") if classes is None else check_labels(labels, classes, len(labels))
-    return Arrays(inputs, encoded[0], np.zeros(len(labels), np.int8), encoded[1], vocabulary=vocabulary)
+    split, groups = np.zeros(len(labels), np.int8), file.get("groups")
+    return Arrays(inputs, encoded[0], split, encoded[1], vocabulary=vocabulary, groups=groups)
 
 
 def read_table(path: Path, options: Options) -> Arrays:
@@ -94,12 +95,18 @@ def frame_arrays(frame: Frame, options: Options, where: str) -> Arrays:
             raise ValueError(f"The column {shown(name)} of {where} has no {noun} in row {row}; every row needs one.")
     where_label = f"The column {shown(options.label)} of {where}"
     labels, classes = encoding.encode_labels(frame[options.label].to_numpy(), where_label)
-    split = np.zeros(len(labels), np.int8)
+    split, groups = np.zeros(len(labels), np.int8), None
+    if options.group is not None:
+        if (gaps := frame[options.group].isna().to_numpy()).any():
+            row = int(gaps.argmax()) + 1
+            raise ValueError(f"The column {shown(options.group)} of {where} has no group in row {row}.")
+        groups = frame[options.group].to_numpy().astype(str)
     if options.text is not None:
         tokens = encoding.tokenise([str(text) for text in frame[options.text]], options)
-        return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary)
-    inputs = frame.drop(columns=[options.label, *options.drop])
-    return Arrays(encoding.encode_columns(inputs, options, where), labels, split, classes, keys=row_keys(inputs))
+        return Arrays(tokens, labels, split, classes, vocabulary=options.vocabulary, groups=groups)
+    inputs = frame.drop(columns=[options.label, *([options.group] if options.group else []), *options.drop])
+    vectors = encoding.encode_columns(inputs, options, where)
+    return Arrays(vectors, labels, split, classes, keys=row_keys(inputs), groups=groups)
 
 
 def row_keys(frame: Frame) -> NDArray[np.uint64]:

@@ -1,21 +1,15 @@
 """Readers of the official archives of CIFAR-10, CIFAR-100, Flowers-102, Tiny ImageNet, MNIST and Fashion-MNIST.
 
 CIFAR: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009; as binary and as Python archives.
-
-A pickle is a program that calls functions by name. The official files use a few names, all of which serve to write
-arrays of bytes. Here calls of these names are recorded and never made, and every other name is rejected. What the calls
-stand for is built afterwards, and checked to be plain: a dict of numbers, text, lists of these, and arrays of bytes.
 """
 
 import io
 import math
-import pickle
-import pickletools
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,120 +17,14 @@ from numpy.typing import NDArray
 from protonorm.core.progress import report, steps
 from protonorm.data.access import require_room
 from protonorm.data.builtin import CLASSES
+from protonorm.data.pickled import read_pickle
 from protonorm.data.pictures import read_picture
 from protonorm.data.prepared import Arrays
 from protonorm.data.published.prepare import gunzip, tar_members, zip_members, zip_names
 
-MAX_TUPLES = 1000  # the official files have about ten; hashing a million nested tuples would crash the process
-ALLOWED = (
-    ("_codecs", "encode"),  # how Python 3 writes bytes for Python 2
-    *(("numpy", "ndarray"), ("numpy", "dtype")),
-    *((f"numpy.{core}.multiarray", "_reconstruct") for core in ("core", "_core")),
-    *((f"numpy.{core}.numeric", "_frombuffer") for core in ("core", "_core")),
-)
 PIXELS = 3 * 32 * 32
 Batch = tuple[NDArray[np.uint8], NDArray[np.int64]]  # red, green and blue planes in a row (n, 3072), labels (n,)
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
-
-
-class Refused(ValueError):
-    """Error for a pickle that requests more than plain data."""
-
-
-def read_pickle(content: bytes, name: str) -> dict[str, Any]:
-    """Read a pickled dict of plain data; strings of Python 2 are decoded as Latin-1."""
-    try:
-        _check_operations(content)
-        return _plain(PlainUnpickler(io.BytesIO(content), encoding="latin1").load())
-    except Refused as error:
-        raise ValueError(f"{name} must hold plain data only, but {error}; nothing was executed.") from None
-    except Exception as error:  # a damaged pickle can raise almost any exception
-        raise ValueError(f"{name} is damaged: it is not a whole pickle of plain data ({error}).") from error
-
-
-def _check_operations(content: bytes) -> None:
-    """Raise a ValueError if a pickle needs far more memory than its own size, or has too many tuples."""
-    tuples = 0
-    for operation, argument, _ in pickletools.genops(content):  # also detects a truncated pickle
-        if operation.name.endswith("PUT") and int(argument or 0) > len(content):  # allocates all lower numbers
-            raise ValueError(f"it remembers a value under the number {argument}")
-        tuples += "TUPLE" in operation.name
-        if tuples > MAX_TUPLES:
-            raise ValueError(f"it has more than {MAX_TUPLES} tuples")
-
-
-class Stub:
-    """Stand-in for a function that a pickle names, or for the result of a call, which is recorded and never made."""
-
-    __slots__ = ("arguments", "name", "state")
-
-    def __init__(self, name: str, arguments: tuple[Any, ...] = ()) -> None:
-        self.name, self.arguments = name, arguments
-
-    def __call__(self, *arguments: Any) -> "Stub":
-        """Record a call."""
-        return Stub(self.name, arguments)
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-class PlainUnpickler(pickle.Unpickler):
-    """Unpickler that accepts the names in ALLOWED, and no others."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return a stand-in for an allowed name; raise Refused for every other one."""
-        if (module, name) not in ALLOWED:
-            raise Refused(f"it asks for {module}.{name}")
-        return Stub(name)
-
-
-def _plain(content: Any) -> dict[str, Any]:
-    """Return a dict after checking that it holds only numbers, text, arrays, and lists of numbers and text."""
-    if type(content) is not dict:
-        raise ValueError(f"it holds a {type(content).__name__} where a dict was expected")
-    result = {_item(key): _value(value) for key, value in content.items()}
-    if not all(isinstance(key, str) for key in result):
-        raise ValueError("a key is no text")
-    return result
-
-
-def _value(value: Any) -> Any:
-    if _is_call(value, "_frombuffer"):
-        content, kind, shape, order, *_ = value.arguments
-        return _array(content, kind, shape, order == "F")
-    if _is_call(value, "_reconstruct"):
-        if not _is_call(value.arguments[0], "ndarray"):
-            raise Refused("it asks for an object that is no array")
-        _, shape, kind, columns_first, content = value.state
-        return _array(content, kind, shape, columns_first)
-    return [_item(item) for item in value] if type(value) is list else _item(value)
-
-
-def _is_call(value: Any, name: str) -> bool:
-    return type(value) is Stub and value.name == name
-
-
-def _array(content: Any, kind: Any, shape: Any, columns_first: Any) -> NDArray[np.uint8]:
-    """Build an array of bytes; raise a ValueError if their number does not match the shape."""
-    if not _is_call(kind, "dtype") or kind.arguments[0] not in ("u1", "|u1", "uint8"):
-        raise ValueError("an array does not hold bytes")
-    text = _item(content) if type(content) is Stub else content
-    raw = text.encode("latin1") if type(text) is str else bytes(memoryview(text))
-    size = tuple(int(side) for side in shape)
-    if min(size, default=-1) < 0 or math.prod(size) != len(raw):
-        raise ValueError(f"an array of {len(raw)} bytes has another shape")
-    return np.frombuffer(raw, np.uint8).reshape(size, order="F" if columns_first else "C")
-
-
-def _item(value: Any) -> Any:
-    if _is_call(value, "encode"):
-        value = str.encode(value.arguments[0], "latin1")
-    if type(value) is bytes:
-        return value.decode("latin1")
-    if type(value) not in (type(None), bool, int, float, str):
-        raise ValueError(f"it holds a {type(value).__name__} where a number or text was expected")
-    return value
 
 
 class Layout(NamedTuple):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -37,7 +38,7 @@ def charts(groups: Groups, majorities: Sequence[Row]) -> dict[str, list[Chart]]:
         "accuracy": _accuracy_charts(groups, majorities),
         "prototypes": _prototype_charts(groups),
         "bytes": [_byte_chart(groups, "up"), _byte_chart(groups, "down")],
-        "seconds": [_seconds_chart(groups)],
+        "seconds": [_seconds_chart(groups), *_simulated_charts(groups)],
     }
 
 
@@ -176,6 +177,19 @@ def _seconds_chart(groups: Groups) -> Chart:
         conclusion += f" {name}, seed {run.info.experiment.seed}: {untimed(run)}."
     lines = _lines(groups, lambda run: run.seconds)
     return _chart("seconds", "Seconds a round", "seconds", lines, conclusion, zero=True)
+
+
+def _simulated_charts(groups: Groups) -> list[Chart]:
+    """Build the chart of simulated seconds, summed over rounds; none without a simulated system."""
+
+    def summed(run: Run) -> dict[int, float]:
+        seconds = {record.round: record.server.get("simulated.seconds", 0.0) for record in run.rounds}
+        return dict(zip(seconds, accumulate(seconds.values()), strict=True)) if any(seconds.values()) else {}
+
+    lines = _lines(groups, summed)
+    ends = listed([f"{line['name']} {duration(line['y'][-1])}" for line in lines])
+    conclusion = f"Simulated time of all rounds: {ends}."
+    return [_chart("simulated", "Simulated seconds", "seconds so far", lines, conclusion, zero=True)] if lines else []
 
 
 def _prototype_charts(groups: Groups) -> list[Chart]:

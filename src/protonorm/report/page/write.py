@@ -11,11 +11,14 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from PIL import Image
 
 from protonorm.algorithms import display_name
 from protonorm.analysis.breakdown import headline
@@ -70,21 +73,46 @@ def is_page(path: Path) -> bool:
 
 
 def render(values: dict[str, Any]) -> str:
-    """Render the template. Every text is escaped; only the page's own style and script may take effect.
+    """Render the template of a report. Every text is escaped; only the page's own style and script may take effect.
 
     Invisible characters, such as marks that reverse a line, are made visible; commands contain line breaks and are
     escaped already.
     """
     values = show_hidden(values) | {"commands": values["commands"]}
+    parts = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
+    script = f'(() => {{\n"use strict";\n{parts}\n}})();'
+    values |= {"slots": SLOTS, "script": Markup(script), "data": embedded(values["data"])}
+    return _filled("page.html", values, f"script-src '{digest(script)}'")
+
+
+def write_leakage(values: Mapping[str, Any], path: Path) -> Path:
+    """Write the page of an audit; `values` are plain texts and numbers, and arrays (H, W, C) from 0 to 1."""
+    refuse_to_overwrite(path)
+    page = _filled("leakage.html", show_hidden(drawn(values)), "img-src data:")
+    make_folder(path.parent)
+    replace(path, page.encode())
+    return path
+
+
+def drawn(value: Any) -> Any:
+    """Return plain data with arrays of pictures as the addresses of what they show."""
+    if isinstance(value, np.ndarray):
+        pixels, content = (255 * value).round().astype(np.uint8), BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(content, "PNG")
+        return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
+    if isinstance(value, Mapping):
+        return {key: drawn(item) for key, item in value.items()}
+    return [drawn(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _filled(template: str, values: dict[str, Any], sources: str) -> str:
+    """Fill a template in, with the page's style and the policy of what may take effect."""
     assets = PackageLoader("protonorm.report.page", "assets")
     jinja = Environment(loader=assets, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     style = f"{asset('page.css')}\n{style_rules()}"
-    parts = "\n".join(asset(f"{name}.js") for name in SCRIPTS)
-    script = f'(() => {{\n"use strict";\n{parts}\n}})();'
-    sources = f"style-src '{digest(style)}'; script-src '{digest(script)}'"
-    values |= {"policy": f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'", "slots": SLOTS}
-    values |= {"style": Markup(style), "script": Markup(script), "data": embedded(values["data"])}
-    return jinja.get_template("page.html").render(values)
+    sources = f"style-src '{digest(style)}'; {sources}"
+    policy = f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+    return jinja.get_template(template).render(values | {"policy": policy, "style": Markup(style)})
 
 
 def show_hidden(value: Any) -> Any:
