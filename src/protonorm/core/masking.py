@@ -83,9 +83,7 @@ def check_pledge(given: Pledge, context: bytes) -> None:
 def digest_of_members(pledges: Sequence[Pledge], context: bytes, least: int) -> bytes:
     """Return the digest of all members of a round and their keys; `pledges` are in the order of their identities.
 
-    Raises:
-        ValueError: Fewer members than `least`, a member or key that is there twice, another order, or a pledge that
-            was not signed by its member for this round.
+    Raises ValueError for fewer members than `least`, two that are alike, another order, or a pledge that is not valid.
     """
     identities, keys = [each.identity for each in pledges], {each.key for each in pledges}
     if len(pledges) < least:
@@ -112,11 +110,7 @@ def check_confirmations(pledges: Sequence[Pledge], signatures: Sequence[bytes], 
 
 
 def masked(numbers: Integers, key: X25519PrivateKey, pledges: Sequence[Pledge], digest: bytes) -> Words:
-    """Return the numbers with the masks of all pairs of this member, modulo 2⁶⁴.
-
-    Raises:
-        ValueError: The key is not of a member, or a member's key is degenerate.
-    """
+    """Return the numbers with the masks of all pairs of this member, modulo 2⁶⁴; raise ValueError for another's key."""
     own = key.public_key().public_bytes_raw()
     position = [each.key for each in pledges].index(own)
     words = numbers.astype(np.uint64)  # a copy, modulo 2⁶⁴

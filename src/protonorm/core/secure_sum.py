@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from protonorm.tensors import Tensors
 
 MASKED = "masked"  # tensor of a masked message
-MOST = 256  # members: the masks of a round are as many as pairs
 KINDS = ("value", "weight", "total")
 
 
@@ -46,11 +45,6 @@ class Part(NamedTuple):
     whole: bool  # whether it has integers, which are summed as they are
     dtype: torch.dtype  # of the mean
 
-    @property
-    def numel(self) -> int:
-        """Number of its numbers."""
-        return math.prod(self.shape)
-
 
 class Layout(NamedTuple):
     """Order of the numbers of a method's contributions."""
@@ -60,7 +54,7 @@ class Layout(NamedTuple):
     @property
     def size(self) -> int:
         """Number of integers of a masked message."""
-        return sum(part.numel for part in self.parts) + 1
+        return sum(part.shape.numel() for part in self.parts) + 1
 
     def integers(self, contribution: Contribution, members: int) -> Integers:
         """Return a contribution as integers; raise ValueError for other tensors, or numbers that are too large."""
@@ -77,23 +71,17 @@ class Layout(NamedTuple):
         return np.concatenate([*flat, np.ones(1, np.int64)])
 
     def sums(self, total: Integers, length: float | None = None) -> Sums:
-        """Return the sum of all members' integers as means, weights and totals.
-
-        Args:
-            total: Sum of the members' integers.
-            length: C, to which the longest row of each mean is scaled if it is of noisy sums; None leaves means as they
-                are.
-        """
+        """Return the sum of all integers as means, weights and totals; noisy means with the longest row of a length."""
         from protonorm.core.masking import from_fixed
 
         kinds: dict[str, Tensors] = {kind: {} for kind in KINDS}
         start, dtypes = 0, {part.name: part.dtype for part in self.parts}
         for part in self.parts:
-            numbers = total[start : start + part.numel]
+            numbers = total[start : start + part.shape.numel()]
             flat = torch.from_numpy(numbers.copy() if part.whole else from_fixed(numbers))
             kind, _, name = part.name.partition(".")
             kinds[kind][name] = flat.reshape(part.shape)
-            start += part.numel
+            start += part.shape.numel()
         weights, means = {name: value.double() for name, value in kinds["weight"].items()}, {}
         for name, value in kinds["value"].items():
             mean = divided(value, weights[ALL if ALL in weights else name])

@@ -362,9 +362,9 @@ class Bundle(Document):
             own.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature):
             raise ValueError(f"{where} must hold certificates of the federation's authority and the client.") from None
-        own = key_fingerprint(bundle.public_key)
-        if bundle.terms.members and own not in bundle.terms.members:  # parsed here, so that invalid terms fail
-            raise ValueError(f"{where} is for the key {own}, which is not one of the agreement's members.")
+        key = key_fingerprint(bundle.public_key)
+        if bundle.terms.members and key not in bundle.terms.members:  # parsed here, so that invalid terms fail
+            raise ValueError(f"{where} is for the key {key}, which is not one of the agreement's members.")
         return bundle
 
     @cached_property

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -140,10 +141,7 @@ class FederationEngine:
         """Return the masked messages of the members of a secure sum; none if the round is burned."""
         patience = PATIENCE if self._policy.deadline is None else self._policy.deadline
         answers = {id: answer for id, answer in outcomes.items() if isinstance(answer, Answer)}
-
-        def ask(kind: Kind, orders: Orders, message: Tensors) -> Outcomes:
-            return self.ask(kind, orders, message, patient=True, deadline=patience)
-
+        ask = partial(self.ask, patient=True, deadline=patience)
         try:
             return collect(self._agreement, orders, answers, ask)
         except ValueError as error:

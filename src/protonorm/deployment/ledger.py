@@ -65,15 +65,12 @@ class Ledger(BaseModel):
         if reason := protect.refusal(self.spent + release.loss):
             raise ValueError(reason)
 
-    def check_mask(self, agreement: str, round: int, update: str) -> None:
-        """Raise ValueError for a second masked message of a round, or an update that was masked in an earlier one."""
+    def use(self, path: Path, agreement: str, round: int, update: str) -> None:
+        """Record on disk that a round is used; raise ValueError if it is already, or the update is an earlier one."""
         if any(each.agreement == agreement and each.round >= round for each in self.masked):
             raise ValueError(f"It has masked its message of round {round} or a later one, and sends no other.")
         if update and any(each.update == update for each in self.masked):
             raise ValueError("Its update is that of an earlier round, which is never sent again.")
-
-    def use(self, path: Path, agreement: str, round: int, update: str) -> None:
-        """Record on disk that a round is used."""
         self.masked.append(Masked(agreement=agreement, round=round, update=update))
         replace(path, pretty(self.model_dump(mode="json")))
 

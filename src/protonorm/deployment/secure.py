@@ -19,7 +19,7 @@ from torch import Tensor
 from protonorm.core import masking
 from protonorm.core.masking import PLEDGE, SIGNATURE, Identity, Pledge
 from protonorm.core.node import Client
-from protonorm.core.schema import Field, Schema
+from protonorm.core.schema import Field, Form, Schema, optional
 from protonorm.core.secure_sum import integers_of, message_of
 from protonorm.core.task import Lost, Order, Task
 from protonorm.deployment.agreement import Agreement
@@ -37,8 +37,8 @@ def answer_schema(task: Task, kind: Kind) -> Schema:
     if not task.secure or kind == "mask":
         return task.received_schema
     name, size = (SIGNED, SIGNATURE) if kind == "members" else (OWN, PLEDGE)
-    optional = ({},) if "train" in kind else ()
-    return Schema((({name: Field((size,), torch.uint8)}, *optional),))
+    form: Form = {name: Field((size,), torch.uint8)}
+    return Schema((optional(form) if "train" in kind else (form,),))
 
 
 def context_of(agreement: Agreement, round: int) -> bytes:
@@ -104,23 +104,16 @@ class Member:
     def mask(self, agreement: Agreement, client: Client, message: Tensors, charge: Callable[[], None]) -> Tensors:
         """Mask the update, once all members have confirmed; the round is recorded as used before, and keys are erased.
 
-        Args:
-            agreement: Current terms.
-            client: The client in the round.
-            message: Signatures of the members, in the order of their pledges.
-            charge: Records the release, if the client claims privacy.
+        The message has the signatures in the order of the pledges; `charge` records a release with a claim of privacy.
         """
         if client.round != self.round or not self._digest or self._key is None:
             raise ValueError("It has confirmed no members of this round.")
         masking.check_confirmations(self._pledges, rows_of(message, SIGNATURES, SIGNATURE), self._digest)
         integers = integers_of(agreement.task, client, self._reply, len(self._pledges))
         update = hashlib.sha256(integers.tobytes()).hexdigest() if self._reply else ""
-        ledger = Ledger.read(self._ledger)
-        ledger.check_mask(agreement.root, self.round, update)
+        Ledger.read(self._ledger).use(self._ledger, agreement.root, self.round, update)
         if self._reply:
             charge()
-            ledger = Ledger.read(self._ledger)
-        ledger.use(self._ledger, agreement.root, self.round, update)
         self._record("masked", round=self.round, members=len(self._pledges), digest=self._digest.hex())
         words = masking.masked(integers, self._key, self._pledges, self._digest)
         self._forget()
@@ -128,13 +121,9 @@ class Member:
 
 
 def collect(agreement: Agreement, orders: Sequence[Order], answers: Mapping[int, Answer], ask: Ask) -> dict[int, Any]:
-    """Fix the members of a round, and return their masked messages by client; raise ValueError if it is burned.
+    """Fix the members of a round among the clients that have pledged, and return their masked messages by client.
 
-    Args:
-        agreement: Current terms.
-        orders: Orders of the clients.
-        answers: Answers of the clients that have trained, with their pledges.
-        ask: Sends members a request, and returns what they answer.
+    Raises ValueError if the round is burned.
     """
     if again := [id for id, answer in answers.items() if answer.header.metrics.get(USED)]:
         raise ValueError(f"client {again[0]} had sent its message before the server was restarted")
