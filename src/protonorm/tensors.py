@@ -27,6 +27,11 @@ def strip_prefix(tensors: Mapping[str, Tensor], name: str) -> Tensors:
     return {key.removeprefix(start): value for key, value in tensors.items() if key.startswith(start)}
 
 
+def without_prefix(tensors: Mapping[str, Tensor], name: str) -> Tensors:
+    """Return the tensors whose keys do not start with `name.`."""
+    return {key: value for key, value in tensors.items() if not key.startswith(f"{name}.")}
+
+
 def to_device(tensors: Mapping[str, Tensor], device: str) -> Tensors:
     """Return the tensors on a device."""
     return {key: value.to(device) for key, value in tensors.items()}

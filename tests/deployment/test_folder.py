@@ -9,7 +9,9 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
+from protonorm.core.node import make_optimiser
 from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.client_folder import ClientFolder
@@ -300,6 +302,8 @@ def test_the_owner_of_a_client_decides_how_it_trains(made, tmp_path):
         "lr": 0.25,
         "weight_decay": 0.1,
         "optimiser": "adamw",
+        "optimiser_state": "kept",
+        "metrics": "ranking",
         "lr_schedule": {"name": "step", "every": 1},
         "label_smoothing": 0.1,
         "clip": 0.5,
@@ -315,7 +319,7 @@ def test_the_owner_of_a_client_decides_how_it_trains(made, tmp_path):
         "device": "cpu",
         "lowering": False,
     }
-    assert wanted.keys() | {"momentum"} == Training.model_fields.keys()
+    assert wanted.keys() | {"momentum", "local_steps"} == Training.model_fields.keys()
     client = ClientFolder.create(tmp_path / "berlin", "berlin")
     client.confirm(made.bundle(made.add("berlin", client.public_key_file.read_text())))
     client.change(data=str(write_data(tmp_path / "data.npz")), model="cnn", **wanted)
@@ -329,6 +333,15 @@ def test_the_owner_of_a_client_decides_how_it_trains(made, tmp_path):
         client.change(momentum=0.9)
     with pytest.raises(ValueError, match=r"must be one number each, got \[0.1, 0.2\]"):
         client.change(lr=[0.1, 0.2])
+    own = tmp_path / "own.py"
+    own.write_text("import torch\n\ndef make(weights, lr):\n    return torch.optim.Rprop(weights, lr)\n")
+    client.change(optimiser=f"{own}:make", weight_decay=0.0, local_steps=0.5, epochs=1, shuffle=True)
+    again = ClientFolder.open(client.path).node()._site.client(1)
+    assert (again.training.optimiser, again.local_steps) == (f"{own}:make", 0.5)
+    weights = [torch.nn.Parameter(torch.zeros(2))]
+    assert isinstance(make_optimiser(again.training.optimiser, weights, 0.1, 0.0, 0.0), torch.optim.Rprop)
+    with pytest.raises(ValueError, match="optimiser must be sgd, adam, adamw or file.py:NAME, got 'sgdx'"):
+        client.change(optimiser="sgdx")
 
 
 def test_the_policy_in_a_clients_folder_stands_above_its_settings(made, tmp_path):

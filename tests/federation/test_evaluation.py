@@ -6,6 +6,7 @@ import torch
 
 from protonorm.core import Counts, Reply
 from protonorm.core.samples import Samples
+from protonorm.core.training import Training
 from protonorm.federation.client import count_answers, score_samples
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.server import Replies
@@ -127,7 +128,7 @@ def counted(logits, labels):
             return {"logits": x, "nearest-global": -x}
 
     class Nobody:
-        device, num_classes = "cpu", logits.shape[1]
+        device, num_classes, training = "cpu", logits.shape[1], Training()
 
         def load(self, state):
             return torch.nn.Identity()

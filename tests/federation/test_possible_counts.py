@@ -17,6 +17,7 @@ from protonorm.metrics.base import BINS, LEAST_LOG
 from protonorm.tensors import prefixed
 
 RULES = (*PROBABLE, "nearest-global", "nearest-local")
+RANKING = SimpleNamespace(metrics="ranking")
 EXTREME = st.sampled_from([0.0, 1e-3, 1.0, 40.0, 1e4, math.inf, -math.inf, math.nan])
 DTYPES = st.sampled_from([torch.float16, torch.float32, torch.float64])
 
@@ -36,7 +37,7 @@ def test_what_a_client_counts_is_always_taken(seed, classes, batches, extreme, d
         held.append(({rule: one.to(dtype) for rule, one in scores.items()}, y))
     method = SimpleNamespace(rules=("logits", "nearest-global", "joint"))
     batches, sharpness = _fitted(method, held) if seed % 2 else (held, {})
-    counts = count_answers(batches, SimpleNamespace(num_classes=classes))
+    counts = count_answers(batches, SimpleNamespace(num_classes=classes, training=RANKING))
     counts |= {f"sharpness.{rule}": torch.tensor(one, dtype=torch.float64) for rule, one in sharpness.items()}
     counts["unseen"] = counts["support"].sum()
     tally = Tally("test", RULES, 1, classes)

@@ -90,7 +90,7 @@ def test_frames(found):
     assert (ours["gain"] - (ours["accuracy"] - local)).abs().max() < 1e-12
     assert clients[clients["method"] == "local"]["gain"].isna().all()
     assert len(found.frame(by="class")) == 3 * 2 * 6
-    with pytest.raises(ValueError, match=r"^by must be method, round, client, class, rule, got \['client'\]\.$"):
+    with pytest.raises(ValueError, match=r"^by must be method, round, .*, got \['client'\]\.$"):
         found.frame(by=["client"])
     assert len(found.frame(by="round")) == sum(2 * 2 * len(one[0].run.info.rules) for one in found.results.values())
 

@@ -160,6 +160,7 @@ class FedMD(Averaged):
         overrides = {"optimiser": "adam", "weight_decay": 0.0, "augment": "none"}
         size, training = self.digest_batch_size, client.training.model_copy(update=overrides)
         reader = replace(client, train=samples, lr=self.digest_lr, epochs=1, batch_size=size, training=training)
+        reader = replace(reader, local_steps=None, memory=None)  # an epoch, by an optimiser that is new in each round
         reader.fit(lambda x, labels: digest_loss(model(x), targets[labels]), model)
 
     def _refused(self) -> ValueError:

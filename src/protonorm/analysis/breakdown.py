@@ -1,25 +1,31 @@
 """Runs as plain data: summary texts, and rows by round, client, class and rule. Does not import torch."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from protonorm.analysis.contrasts import EXACT, is_local, is_solo, pair_runs, reported_accuracies
 from protonorm.analysis.settings import run_settings
 from protonorm.analysis.statistics import Numbers
 from protonorm.core.types import rule_name, shown
-from protonorm.metrics import METRICS
+from protonorm.metrics import METRICS, metrics
 from protonorm.runs.layout import INFO, find_runs
 from protonorm.runs.run import UNREADABLE, Population, Run, read_whole
 from protonorm.runs.schema import Component, RoundRecord, RunInfo, read_info
 
 Rows = list[dict[str, Any]]
+Cells = tuple[NDArray[Any], NDArray[Any]]  # right answers and samples (M, K)
 
 SHOWN = ("alpha", "classes_per_client")  # partition settings shown in a headline
-ACCURACIES = ("pooled", "mean", "worst", "p10", *METRICS)  # attributes of an Accuracy
+SUMMARIES = ("pooled", "mean", "worst", "p10")
+ACCURACIES = (*SUMMARIES, *METRICS)  # attributes of an Accuracy
+ORDER = ("method", "client", "class", "round", "rule")
+UNITS = ("round", "client", "class", "rule", "client,class", "client,round", "class,round", "client,class,round")
 APART = ("algorithm", "auxiliary", "control", "rounds", "retries", "quorum", "deadline")  # not settings of the data
 
 
@@ -73,13 +79,30 @@ def plain_run(run: Run) -> dict[str, Any]:
     }
 
 
-def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None) -> list[dict[str, Any]]:
-    """Build the rows of a frame of one run; `alone` is the run of the same clients without an exchange."""
-    match by:
+def units_of(by: Any, known: Sequence[str] = UNITS) -> str:
+    """Return the units of a frame's rows in their usual order, such as `client,class`; raise ValueError for others."""
+    words = [word.strip() for word in by.split(",")] if isinstance(by, str) else []
+    units = ",".join(sorted(words, key=lambda word: ORDER.index(word) if word in ORDER else 0))
+    if units not in known:
+        single = ", ".join(word for word in known if "," not in word).replace(", rule", " or rule")
+        raise ValueError(f"by must be {single}, or several of client, class and round, got {shown(by)}.")
+    return units
+
+
+def rows_by(
+    run: Run, by: str, rule: str | None = None, alone: Run | None = None, cells: Callable[[], Cells] | None = None
+) -> list[dict[str, Any]]:
+    """Build the rows of a frame of one run; `alone` is the run of the same clients without an exchange.
+
+    `cells` counts answers by client and class in the reported round, if the record does not have them.
+    """
+    units = units_of(by)
+    evaluated = [record for record in run.rounds if record.rules]
+    match units:
         case "round":
             records = [(record, rule, value) for record in run.rounds for rule, value in record.rules.items()]
             return [
-                about(run, item) | {"loss": item.loss, "rule": rule} | _accuracies(value)
+                about(run, item) | {"loss": item.loss, "rule": rule} | _accuracies(run, value, item, rule)
                 for item, rule, value in records
             ]
         case "client":
@@ -88,18 +111,55 @@ def rows_by(run: Run, by: str, rule: str | None = None, alone: Run | None = None
             return class_rows(run, alone, rule)
         case "rule":
             return rule_rows(run)
-    raise ValueError(f"by must be round, client, class or rule, got {shown(by)}.")
+        case "client,class":
+            return cell_rows(run, _reported(run), rule, cells)
+        case "client,round":
+            return [row for record in evaluated for row in client_rows(run, None, rule, record)]
+        case "class,round":
+            return [row for record in evaluated for row in class_rows(run, None, rule, record)]
+    return [row for record in evaluated for row in cell_rows(run, record, rule)]
 
 
-def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:
+def cell_rows(
+    run: Run, record: RoundRecord | None, rule: str | None = None, cells: Callable[[], Cells] | None = None
+) -> Rows:
+    """Build a row for each client and class of which it has samples: its samples, right answers and accuracy."""
+    rule = check_rule(run, rule)
+    train, validation, test = run.population
+    counts = run.by_cell(record, rule) if record else None
+    if counts is None:
+        counts = cells() if cells else None
+    if counts is None:
+        raise ValueError(
+            f"{run.folder} has no answers by client and class together: keep_classes=true records them in every round. "
+            "Without, by='client,class' counts those of the reported round anew, from the trained clients."
+        )
+    correct, support = counts
+    return [
+        about(run, record)
+        | {"client": run.client_name(id), "number": id, "network": run.info.network_name(id)}
+        | {"class": run.info.classes[k], "class_number": k}
+        | {"train": int(train[id, k]), "validation": int(validation[id, k]), "test": int(test[id, k])}
+        | {"rule": rule, "evaluated": int(support[id, k]), "correct": int(correct[id, k])}
+        | {"accuracy": correct[id, k] / support[id, k] if support[id, k] else math.nan}
+        for id, k in np.argwhere((train + validation + test + support) > 0).tolist()
+    ]
+
+
+def client_rows(run: Run, alone: Run | None = None, rule: str | None = None, record: RoundRecord | None = None) -> Rows:
     """Build a row for each client: its samples, and its accuracy under a rule and in the run `alone` if given.
+
+    They are of the reported round, or of that of `record`.
 
     Accuracies of clients that were not evaluated are NaN; sample counts are None where the record lacks them. Raises a
     ValueError if the clients of `alone` differ.
     """
-    rule, record, clients = check_rule(run, rule), _reported(run), run.info.experiment.clients
-    measured = {name: run.measured(record, rule, name) if record else np.full(clients, np.nan) for name in METRICS}
-    columns = _shares(run, rule, "client", alone, measured)
+    given, clients = record, run.info.experiment.clients
+    rule, record = check_rule(run, rule), record or _reported(run)
+    measured = {name: run.measured(record, rule, name) if record else np.full(clients, np.nan) for name in run.measures}
+    columns = _shares(run, rule, "client", alone, measured, given)
+    if record and record.common:
+        columns["common"] = run.by_client(record, rule, "common")
     sizes = {part: counts.sum(1).tolist() for part, counts in run.population._asdict().items()}  # (M,) each
     sizes["classes"] = (run.population.train > 0).sum(1).tolist()
     return [
@@ -112,10 +172,12 @@ def client_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> 
     ]
 
 
-def class_rows(run: Run, alone: Run | None = None, rule: str | None = None) -> Rows:
+def class_rows(run: Run, alone: Run | None = None, rule: str | None = None, record: RoundRecord | None = None) -> Rows:
     """Build a row for each class: clients and samples that have it, and its accuracy over all clients."""
-    rule, record = check_rule(run, rule), _reported(run)
-    columns = _shares(run, rule, "class", alone, {})
+    given, rule, record = record, check_rule(run, rule), record or _reported(run)
+    named = [name for name in run.measures if metrics()[name].by_class]
+    measured = {name: run.by_class(record, rule, measure=name) for name in named} if record else {}
+    columns = _shares(run, rule, "class", alone, measured, given)
     counts = {"clients": (run.population.train > 0).sum(0)}
     counts |= {part: samples.sum(0) for part, samples in run.population._asdict().items()}  # (K,) each
     return [
@@ -135,7 +197,7 @@ def rule_rows(run: Run) -> Rows:
     return [
         about(run, record)
         | {"rule": rule, "headline": rule == run.info.headline}
-        | _accuracies(record.rules.get(rule) if record else None)
+        | _accuracies(run, record.rules.get(rule) if record else None, record, rule)
         | {"best": numbers.best.pooled if numbers else None, "last": numbers.last.pooled if numbers else None}
         for rule, numbers in summaries.items()
     ]
@@ -196,9 +258,18 @@ def _chosen_by(run: Run) -> str:
     return run.chosen.by if run.chosen else "nothing"
 
 
-def _shares(run: Run, rule: str, unit: str, alone: Run | None, measured: Mapping[str, Numbers]) -> dict[str, Numbers]:
+def _shares(
+    run: Run,
+    rule: str,
+    unit: str,
+    alone: Run | None,
+    measured: Mapping[str, Numbers],
+    record: RoundRecord | None = None,
+) -> dict[str, Numbers]:
     """Return the columns of clients or classes: accuracy, other measures, and the gain on the run `alone` if given."""
-    columns = {"accuracy": reported_accuracies(run, rule, unit), **measured}
+    find = run.by_client if unit == "client" else run.by_class
+    accuracies = find(record, rule) if record else reported_accuracies(run, rule, unit)
+    columns = {"accuracy": accuracies, **measured}
     if alone is None:
         return columns
     mismatch, choices = pair_runs([run], [alone]).mismatch, (_chosen_by(run), _chosen_by(alone))
@@ -210,5 +281,9 @@ def _shares(run: Run, rule: str, unit: str, alone: Run | None, measured: Mapping
     return columns | {"alone": reference, "gain": np.round(columns["accuracy"] - reference, EXACT)}
 
 
-def _accuracies(value: Any) -> dict[str, float | None]:
-    return {name: getattr(value, name, None) for name in ACCURACIES}
+def _accuracies(run: Run, value: Any, record: RoundRecord | None, rule: str) -> dict[str, float | None]:
+    parts = {"common": record.common, "newcomers": record.newcomers} if record else {}
+    others = {name: part.get(rule) for name, part in parts.items() if part}  # only of runs that have them
+    return {name: getattr(value, name, None) for name in (*SUMMARIES, *run.measures)} | {
+        name: accuracy and accuracy.pooled for name, accuracy in others.items()
+    }

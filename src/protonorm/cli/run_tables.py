@@ -15,7 +15,6 @@ from protonorm.analysis.settings import differing, settings_of, written
 from protonorm.analysis.tables import OPTIMISTIC, caption, gain_cells
 from protonorm.cli.console import PAGE, Column, bold, fits, make_table
 from protonorm.core.text import csv_lines, digits, visible
-from protonorm.metrics import METRICS
 from protonorm.runs.run import Run
 
 BRIEF = ("accuracy", "best", "last")  # columns beside gains, and on narrow terminals
@@ -174,7 +173,6 @@ def curve(values: Sequence[float | None], height: int = 8, width: int = 60) -> s
 MOST = 50  # maximum clients in a table
 PARTS = ("train", "validation", "test")
 ABOUT = ("run", "method", "seed", "round", "client", "number", "network", *PARTS, "classes", "rule")
-FIELDS = (*ABOUT, "accuracy", *METRICS, "alone", "gain")  # columns of the CSV
 
 
 def plain_clients(run: Run, alone: Run | None) -> list[dict[str, Any]]:
@@ -191,7 +189,9 @@ def clients_csv(runs: Sequence[Run]) -> str:
     local_runs = {root: locals_in(root) for root in dict.fromkeys(run.folder.parent for run in runs)}
     clients = [(run, plain_clients(run, local_beside(run, local_runs[run.folder.parent]))) for run in runs]
     rows = [{"run": run.info.key} | row for run, listed in clients for row in listed]
-    return csv_lines([FIELDS, *([row.get(name) for name in FIELDS] for row in rows)])
+    measures = dict.fromkeys(name for run in runs for name in run.measures)
+    fields = (*ABOUT, "accuracy", *measures, "alone", "gain")
+    return csv_lines([fields, *([row.get(name) for name in fields] for row in rows)])
 
 
 def clients_table(run: Run, alone: Run | None) -> Table:

@@ -16,6 +16,7 @@ from pydantic import (
     AfterValidator,
     Field,
     PrivateAttr,
+    StringConstraints,
     ValidationError,
     field_serializer,
     field_validator,
@@ -35,7 +36,7 @@ from protonorm.core.settings import sentences
 from protonorm.core.systems import System, make_system
 from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
-from protonorm.core.types import Count, Fraction, Positive, Seed, Whole, Width, shown
+from protonorm.core.types import Below1, Count, Fraction, Positive, Seed, Share, Whole, Width, shown
 from protonorm.data import DATASETS
 from protonorm.data.assignments import LabelNoise
 from protonorm.data.dataset import Dataset
@@ -64,6 +65,14 @@ LATER = {  # settings that were added later, with their defaults
     "last_batch": "drop",
     "split": "random",
     "combine": "mean",
+    "metrics": "usual",
+    "local_steps": None,
+    "optimiser_state": "new",
+    "common_test": "none",
+    "held_out": 0.0,
+    "keep_prototypes": "some",
+    "keep_client_prototypes": "none",
+    "keep_classes": False,
     "label_noise": "none",
     "system": asdict(System()),
 }
@@ -101,6 +110,10 @@ class Experiment(Training):
     participation: Fraction = Field(default=1.0, description="share of the clients that train in a round")
     rounds: Whole = Field(default=20, description="how many rounds, R; 0 records the split without training")
     tested: bool = Field(default=True, description="whether test parts are evaluated; not while settings are searched")
+    common_test: Literal["none", "official"] | Share = Field(
+        default="none", description="samples that test all clients: the official test split, or a share of each class"
+    )
+    held_out: Below1 = Field(default=0.0, description="share of the clients, drawn at random, that never train")
     seed: Seed = Field(default=0, description="of all but data and partition, which have their own")
     control: Literal["none", "solo"] = Field(default="none", description="solo: clients federate with themselves alone")
     combine: Rule = Field(
@@ -115,6 +128,13 @@ class Experiment(Training):
     evaluate_all_every: Count | None = Field(
         default=None, description="rounds between evaluations of everybody, and in the last one, with evaluate=cohort"
     )
+    keep_prototypes: Annotated[str, StringConstraints(pattern=r"^(some|all|every:[1-9]\d{0,8})$")] = Field(
+        default="some", description="rounds whose global prototypes are kept: some (at most 50), all, or every:N"
+    )
+    keep_client_prototypes: Annotated[str, StringConstraints(pattern=r"^(none|all|every:[1-9]\d{0,8})$")] = Field(
+        default="none", description="rounds whose clients' own prototypes are kept: none, all, or every:N"
+    )
+    keep_classes: bool = Field(default=False, description="whether right answers are kept by client and class together")
     quorum: Fraction = Field(default=1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
     system: Annotated[Any, AfterValidator(make_system)] = Field(
@@ -222,6 +242,8 @@ class Experiment(Training):
             )
         if self.early_stopping and not self.validation:
             raise ValueError("early_stopping needs a validation part; validation=0 turns it off.")
+        if self.held_out and not self.held_out_clients:
+            raise ValueError(f"held_out must hold out a client, got {self.held_out:g} of {self.clients} clients.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
         self._check_system(self.system)
@@ -251,6 +273,8 @@ class Experiment(Training):
         if self.control == "solo" or self.algorithm.last_round:
             reason = "is finished after fixed rounds" if self.control == "none" else "has no server with control=solo"
             raise ValueError(f"system.asynchronous must be false for {type(self.algorithm).__name__}, which {reason}.")
+        if self.held_out:
+            raise ValueError("held_out must be 0 with system.asynchronous, where any client may be next.")
         if system.deadline:
             raise ValueError(
                 "system.deadline must be left out with system.asynchronous: system.staleness bounds delays."
@@ -304,7 +328,12 @@ class Experiment(Training):
     @property
     def cohort_size(self) -> int:
         """Number of clients in a round, at least 1."""
-        return max(1, int(self.participation * self.clients + 1e-9))
+        return max(1, int(self.participation * (self.clients - self.held_out_clients) + 1e-9))
+
+    @property
+    def held_out_clients(self) -> int:
+        """Number of clients that never train; at least one is left."""
+        return min(int(self.held_out * self.clients + 1e-9), self.clients - 1)
 
     @property
     def depends_on_rounds(self) -> bool:

@@ -26,7 +26,8 @@ OURS: dict[str, str] = {  # setting: names in other tools, separated by spaces
     "participation": "c join_ratio jr frac fraction fraction_fit fraction_train eligible_perc sample_ratio "
     "sampling_rate client_fraction clients_per_round client_num_per_round num_clients_per_round min_fit_clients",
     "rounds": "r gr global_epochs communication_rounds",
-    "epochs": "e local_ep ls client_epochs local_iterations local_training_epochs",
+    "epochs": "e local_ep ls client_epochs local_epochs local_training_epochs",
+    "local_steps": "local_iterations local_updates tau",
     "batch_size": "b bs lbs local_bs",
     "lr": "learning_rate local_learning_rate local_lr client_lr client_learning_rate eta optimizer_lr step_size",
     "lr_schedule": "learning_rate_decay lr_decay ld sched learning_rate_decay_gamma lr_decay_gamma",

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,14 +11,18 @@ from torch.nn.functional import cross_entropy
 
 from protonorm.core.combine import Fold, Mean
 from protonorm.core.model import SplitModel, Trunk
+from protonorm.core.own_code import load_own, own_name
+from protonorm.core.own_failures import call_failure
 from protonorm.core.samples import Samples, augmentation
 from protonorm.core.training import Training
 from protonorm.errors import Diverged
-from protonorm.tensors import Tensors, restore
+from protonorm.tensors import Tensors, restore, strip_prefix
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (B, K) or inputs, labels (B,)) -> loss
 
 DEFAULT_TRAINING = Training()
+COMMON = "common"  # part of the samples that tests all clients alike
+OPTIMISER = "optimiser"  # prefix of the states of optimisers in a client's state, where they are kept
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -44,6 +49,9 @@ class Client:
     batch_size: int = 32  # B
     training: Training = DEFAULT_TRAINING  # all other training settings, such as optimiser and clip
     name: str = ""  # name of the client's folder or file; empty if it only has an id
+    local_steps: float | None = None  # batches of a round in place of epochs; below 1 a share of an epoch
+    common: Samples | None = None  # samples of nobody that test all clients alike, if there are any
+    memory: "OptimiserMemory | None" = None  # states of optimisers, where they are kept between rounds
 
     @property
     def label(self) -> str:
@@ -63,23 +71,29 @@ class Client:
     def part(self, name: str) -> Samples:
         """Return a part of the samples by name: train, validation or test; raise a ValueError for others."""
         parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        parts |= {} if self.common is None else {COMMON: self.common}
         if name not in parts:
             raise ValueError(f"There is no part {name!r} of a client's samples; known: {', '.join(parts)}.")
         return parts[name]
 
     def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the batches (x, y) of each epoch.
+        """Yield the batches (x, y) of each epoch, or of as many epochs as `local_steps` need.
 
         A last batch that is not full is yielded if the training part fills none, or with `last_batch="keep"`.
         """
         size, change = len(self.train), augmentation(self.training.augment)
         smallest = 2 if self.training.last_batch == "keep" or size < self.batch_size else self.batch_size
-        for _ in range(self.epochs):
+        of_epoch = 1 if size == 1 else size // self.batch_size + (size % self.batch_size >= smallest)
+        left = of_epoch * self.epochs
+        if self.local_steps is not None and of_epoch:
+            left = int(self.local_steps) or max(1, int(self.local_steps * of_epoch + 0.5))
+        while left:
             order = torch.randperm(size) if self.training.shuffle else torch.arange(size)
             if size == 1:
                 order = order.repeat(2)  # batch norm needs two rows; two equal rows give the same mean loss
             for positions in order.to(self.train.index.device, non_blocking=True).split(self.batch_size):
-                if len(positions) >= smallest:  # batch norm cannot train on a single row
+                if left and len(positions) >= smallest:  # batch norm cannot train on a single row
+                    left -= 1
                     yield self.train.batch(positions, self.device, change)
 
     def fit(
@@ -89,7 +103,7 @@ class Client:
         clip: float | None = None,
         second: torch.optim.Optimizer | None = None,
     ) -> float:
-        """Train modules with a new optimiser for the client's epochs.
+        """Train modules for the client's epochs with an optimiser, which is new unless its state is kept.
 
         Args:
             loss: Function of a batch and its labels (B,) that returns the loss.
@@ -107,6 +121,9 @@ class Client:
         weights = [weight for group in groups for weight in group]
         settings = self.training
         optimiser = make_optimiser(settings.optimiser, weights, self.lr, settings.momentum, settings.weight_decay)
+        optimisers = [optimiser] if second is None else [optimiser, second]
+        if self.memory is not None:
+            self.memory.restore(optimisers, self.label)
         for module in modules:
             module.train()
         total, count = torch.zeros((), device=self.device), 0
@@ -132,6 +149,8 @@ class Client:
             raise Diverged(f"The training loss of {self.label} became {mean} in round {self.round} (lr = {self.lr:g}).")
         if weights and not bool(torch.stack([weight.isfinite().all() for weight in weights]).all()):
             raise Diverged(f"The weights of {self.label} are not finite after round {self.round}.")
+        if self.memory is not None:
+            self.memory.keep(optimisers)
         return mean
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -161,11 +180,62 @@ class Server:
     trunks: tuple[Trunk, ...] = ()  # different frozen trunks of the clients' networks and of the shared network
 
 
+class OptimiserMemory:
+    """States of a client's optimisers after the round before and after this one, by call of `fit` in a round."""
+
+    def __init__(self, before: Tensors) -> None:
+        self._before, self.after = before, Tensors()
+        self._calls = 0
+
+    def restore(self, optimisers: Sequence[torch.optim.Optimizer], whose: str) -> None:
+        """Load the states that the same call had after the round before; those of a first round stay new."""
+        for position, optimiser in enumerate(optimisers):
+            state: dict[int, dict[str, Tensor]] = {}
+            for name, value in strip_prefix(self._before, f"{self._calls}.{position}").items():
+                number, _, kind = name.partition(".")
+                state.setdefault(int(number), {})[kind] = value.clone()
+            plain = optimiser.state_dict()
+            shapes = [weight.shape for group in optimiser.param_groups for weight in group["params"]]
+            for index, tensor in ((index, tensor) for index, of in state.items() for tensor in of.values()):
+                if index >= len(shapes) or (tensor.ndim and tensor.shape != shapes[index]):
+                    raise ValueError(f"optimiser_state must be new where weights change, as those of {whose} do.")
+            optimiser.load_state_dict(plain | {"state": state})
+
+    def keep(self, optimisers: Sequence[torch.optim.Optimizer]) -> None:
+        """Copy the states of a call after its training to the CPU, where states are kept."""
+        for position, optimiser in enumerate(optimisers):
+            for number, values in optimiser.state_dict()["state"].items():
+                for kind, value in values.items():
+                    if isinstance(value, Tensor):
+                        self.after[f"{self._calls}.{position}.{number}.{kind}"] = value.detach().cpu().clone()
+                    elif value is not None:
+                        name = f"{type(optimiser).__name__}, whose {kind} is a {type(value).__name__}"
+                        raise ValueError(f"optimiser_state must be new with {name}: only tensors are kept.")
+        self._calls += 1
+
+
 def make_optimiser(
-    name: str, weights: Sequence[nn.Parameter], lr: float, momentum: float, weight_decay: float
+    name: Any, weights: Sequence[nn.Parameter], lr: float, momentum: float, weight_decay: float
 ) -> torch.optim.Optimizer:
-    """Create an optimiser without state of earlier rounds; β and ε of Adam are its authors'."""
+    """Create an optimiser without state of earlier rounds; β and ε of Adam are its authors'.
+
+    `name` is that of a known one, or a user's function of weights and learning rate.
+    """
+    if not isinstance(name, str) or ".py:" in name:
+        return _make_own(load_own(name, "optimiser") if isinstance(name, str) else name, weights, lr)
     if name == "sgd":
         return torch.optim.SGD(weights, lr, momentum, weight_decay=weight_decay, fused=True)
     kinds: dict[str, Callable[..., torch.optim.Optimizer]] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
     return kinds[name](weights, lr, weight_decay=weight_decay, fused=True)
+
+
+def _make_own(make: Callable[..., Any], weights: Sequence[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    """Create an optimiser by a user's function or class; raise ValueError with the failing line."""
+    try:
+        optimiser = make(weights, lr)
+    except Exception as error:
+        raise ValueError(f"The optimiser {own_name(make)} cannot be made: {call_failure(error, make)}") from error
+    if not isinstance(optimiser, torch.optim.Optimizer):
+        expected = "expected a torch.optim.Optimizer"
+        raise ValueError(f"The optimiser {own_name(make)} gives a {type(optimiser).__name__}; {expected}.")
+    return optimiser

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeV
 from annotated_types import Ge, Lt, MinLen
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
+from protonorm.core.own_code import fingerprint, load_own, name_missing, own_name
+from protonorm.core.own_failures import wrong_arguments
 from protonorm.core.registry import Entry, find
 from protonorm.core.settings import dataclass, validated
 from protonorm.core.types import STRICT, BatchSize, Below1, Count, Fraction, NonNegative, Positive, Share, Whole, shown
@@ -27,16 +29,19 @@ if TYPE_CHECKING:
     from protonorm.tensors import Tensors
 
 Value = TypeVar("Value")
+LocalSteps = Count | Share
 PerClient = Annotated[Sequence[Value], MinLen(1), AfterValidator(tuple)]  # client i uses value i mod n
 Course = Literal["constant", "cosine", "step", "exponential"]
 Augmentation = Literal["none", "flip", "crop+flip"]
 Precision = Literal["float32", "bfloat16"]
+Metrics = Literal["usual", "ranking"]
 
 OUTGOING: dict[str, Entry] = {
     "none": Entry("protonorm.core.training:Unchanged", "replies leave as they are"),
     "minimum_count": Entry("protonorm.core.training:MinimumCount", "classes with few samples are not sent"),
     "gaussian": Entry("protonorm.core.privacy:Gaussian", "differential privacy: noisy class sums are sent"),
 }
+OPTIMISERS = ("sgd", "adam", "adamw")
 USED_BY = {"floor": ("cosine",), "decay": ("step", "exponential"), "every": ("step", "exponential")}
 
 
@@ -195,6 +200,25 @@ def make_schedule(value: Any) -> LrSchedule:
     return validated(LrSchedule, settings, "lr_schedule", "lr_schedule.")
 
 
+def checked_optimiser(value: Any) -> Any:
+    """Return an optimiser's name, or a user's function or class that makes one; raise ValueError for others."""
+    if isinstance(value, str) and ".py:" in value:
+        value = load_own(value, "optimiser")
+    if isinstance(value, str):
+        name_missing(value, "optimiser")
+    if value not in OPTIMISERS and not (callable(value) and hasattr(value, "__qualname__")):
+        names = ", ".join(OPTIMISERS)
+        raise ValueError(f"optimiser must be {names}, file.py:NAME or a function (weights, lr), got {shown(value)}.")
+    if callable(value) and (wrong := wrong_arguments(value, ("weights", "lr"))):
+        raise ValueError(f"{wrong} An optimiser is made for a list of weights and a learning rate.")
+    return value
+
+
+def describe_optimiser(value: Any) -> Any:
+    """Return an optimiser as plain data: its name, and the fingerprint of a user's function or class."""
+    return value if isinstance(value, str) else {"name": own_name(value), "source": fingerprint(value)}
+
+
 class Training(BaseModel):
     """Settings of local training; for a list of `epochs`, `batch_size` or `lr`, client i uses value i mod n."""
 
@@ -205,7 +229,15 @@ class Training(BaseModel):
     lr: Positive | PerClient[Positive] = Field(default=0.01, description="learning rate of the clients' SGD")
     momentum: Below1 = Field(default=0.0, description="of the clients' SGD")
     weight_decay: NonNegative = Field(default=0.0, description="of the clients' optimiser")
-    optimiser: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="of the clients, new in every round")
+    local_steps: LocalSteps | PerClient[LocalSteps] | None = Field(
+        default=None, description="batches a round in place of epochs; below 1 a share of an epoch"
+    )
+    optimiser: Annotated[Any, AfterValidator(checked_optimiser), PlainSerializer(describe_optimiser)] = Field(
+        default="sgd", description="of the clients: sgd, adam, adamw, or file.py:function (weights, lr) of your own"
+    )
+    optimiser_state: Literal["new", "kept"] = Field(
+        default="new", description="of the clients' optimisers at a round's start: new, or kept from the round before"
+    )
     lr_schedule: Annotated[Any, AfterValidator(make_schedule)] = Field(
         default="constant", description="the learning rate over the rounds, and its settings"
     )
@@ -228,14 +260,27 @@ class Training(BaseModel):
     )
     train: Share = Field(default=0.75, description="share of a client's samples to train on; the others test")
     validation: Below1 = Field(default=0.1, description="share of the training part that chooses rounds and settings")
+    metrics: Metrics = Field(
+        default="usual", description="beside accuracy: usual, or ranking: AUROC, AUPRC and sensitivity as well"
+    )
     device: str = Field(default="cpu", description="where to compute: cpu, cuda, cuda:1")
     precision: Precision = Field(default="float32", description="of the networks' products: float32 or bfloat16")
     lowering: bool = Field(default=True, description="exact forms of convolutions that a CPU computes faster")
 
     @model_validator(mode="after")
-    def _refuse_unused_momentum(self) -> Self:
+    def _refuse_unused_settings(self) -> Self:
+        own_one = self.optimiser not in OPTIMISERS
+        name = "an optimiser of your own" if own_one else self.optimiser
         if self.momentum and self.optimiser != "sgd":
-            raise ValueError(f"momentum must be 0 with {self.optimiser}, got {self.momentum:g}: it is for sgd alone.")
+            raise ValueError(f"momentum must be 0 with {name}, got {self.momentum:g}: it is for sgd alone.")
+        if self.weight_decay and own_one:
+            raise ValueError(f"weight_decay must be 0 with {name}, which has its own, got {self.weight_decay:g}.")
+        if self.optimiser_state == "kept" and self.optimiser == "sgd" and not self.momentum:
+            raise ValueError("optimiser_state must be new with sgd and momentum=0, which has no state, got 'kept'.")
+        if self.local_steps is not None and self.epochs != 1:
+            raise ValueError(f"epochs must be left out with local_steps, which take their place, got {self.epochs}.")
+        if self.local_steps is not None and not self.shuffle:
+            raise ValueError("shuffle must be true with local_steps: the same batches would be used in every round.")
         return self
 
     @property

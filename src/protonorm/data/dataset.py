@@ -53,6 +53,7 @@ class Dataset:
     client_names: tuple[str, ...] | None = None  # M names of the owners; None if they are only numbered
     keys: NDArray[np.uint64] | None = field(default=None, repr=False)  # (N,): hash of each sample's source, if known
     groups: NDArray[Any] | None = field(default=None, repr=False)  # (N,): domain, writer, site, … as numbers or texts
+    official: NDArray[np.bool_] | None = field(default=None, repr=False)  # (N,): the publishers' test samples, if known
 
     def __post_init__(self) -> None:
         """Validate the arrays, and set default class names and vocabulary."""
@@ -103,7 +104,7 @@ class Dataset:
     def description(self) -> dict[str, Any]:
         """Return a description of the content, for an experiment's key."""
         vocabulary = {} if self.vocabulary is None else {"vocabulary": self.vocabulary}
-        sha256 = content_hash(self.inputs, self.labels, self.owner, self.split, self.groups)
+        sha256 = content_hash(self.inputs, self.labels, self.owner, self.split, self.official, self.groups)
         return {"name": self.name, "samples": len(self.labels), **vocabulary, "sha256": sha256}
 
 
@@ -203,6 +204,9 @@ def _label_problems(data: Dataset) -> Iterator[str]:
     if labels.min() < 0 or labels.max() >= len(names):
         last = len(names) - 1
         yield f"the labels go from {labels.min()} to {labels.max()}, but {last + 1} classes are named: 0 to {last}."
+    official = data.official
+    if official is not None and (official.shape != labels.shape or official.dtype != bool):
+        yield f"official has shape {official.shape} and type {official.dtype}; expected truth values (N,)."
     if data.keys is not None and (data.keys.shape != labels.shape or data.keys.dtype != np.uint64):
         yield f"the keys have shape {data.keys.shape} and type {data.keys.dtype}; expected uint64 numbers (N,)."
     if (groups := data.groups) is not None and (groups.shape != labels.shape or groups.dtype.kind not in "iuU"):

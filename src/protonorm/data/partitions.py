@@ -27,19 +27,23 @@ class ClientIndex(NamedTuple):
 class Parts:
     """Parts of all clients: one array of positions, offsets of the parts, and how many validate."""
 
-    def __init__(self, index: Index, cuts: Index, validating: Index | None = None) -> None:
+    def __init__(self, index: Index, cuts: Index, validating: Index | None = None, common: Index | None = None) -> None:
         """Store positions (N,) and cuts (2M + 1,): client i trains on cuts 2i to 2i + 1, and tests on the next.
 
-        The last validating[i] of its training samples validate, or as many as their share says.
+        The last validating[i] of its training samples validate, or as many as their share says. The samples `common`
+        belong to no client and test all.
         """
-        self.index, self.cuts, self.validating = index, cuts, validating
+        self.index, self.cuts, self.validating, self.common = index, cuts, validating, common
 
     @classmethod
-    def of(cls, parts: Sequence[ClientIndex], validating: Sequence[int] | None = None) -> Self:
+    def of(
+        cls, parts: Sequence[ClientIndex], validating: Sequence[int] | None = None, common: Index | None = None
+    ) -> Self:
         """Concatenate single parts."""
         halves = [half for part in parts for half in part]
         counts = None if validating is None else np.array(validating, np.int64)
-        return cls(np.concatenate(halves).astype(np.int64, copy=False), np.cumsum([0, *map(len, halves)]), counts)
+        index = np.concatenate(halves).astype(np.int64, copy=False)
+        return cls(index, np.cumsum([0, *map(len, halves)]), counts, common)
 
     def __len__(self) -> int:
         return len(self.cuts) // 2  # M
@@ -297,28 +301,58 @@ class Given:
 
 
 def parts_of(
-    data: Dataset, clients: int, how: Partition, train: float, split: str = "random", validation: float = 0.0
+    data: Dataset,
+    clients: int,
+    how: Partition,
+    train: float,
+    split: str = "random",
+    validation: float = 0.0,
+    common_test: str | float = "none",
 ) -> Parts:
-    """Return each client's part: the samples it owns, or those that the partition assigns to it."""
-    given = data.split
+    """Return each client's part: the samples it owns, or those that the partition assigns to it.
+
+    Samples of the common test are set aside first: the official test samples, or a share of each class.
+    """
+    given, count = data.split, len(data.labels)
+    common = np.zeros(count, bool) if common_test == "none" else _common_samples(data, common_test, how.seed)
     if data.owner is not None:
         order = np.argsort(data.owner, kind="stable")
         shares = np.split(order, np.bincount(data.owner).cumsum()[:-1])
+    elif isinstance(how, DataPartition):
+        shares, given = how.shares(data, clients)
+        shares = check_shares([share[~common[share]] for share in check_shares(shares, clients, count)], clients, count)
     else:
-        if isinstance(how, DataPartition):
-            shares, given = how.shares(data, clients)
-        else:
-            shares = how.assign(data.labels, clients)
-        shares = check_shares(shares, clients, len(data.labels))
+        rest = np.flatnonzero(~common)
+        shares = [rest[share] for share in check_shares(how.assign(data.labels[rest], clients), clients, len(rest))]
     if given is not None:
         for id, share in enumerate(shares):
             if (given[share] > 0).all():
                 raise ValueError(f"Client {id} has no sample to train on.")
+    tests_all = None if common_test == "none" else np.flatnonzero(common)
     if split == "random":
-        return Parts.of([own_part(share, given, train, [how.seed, id]) for id, share in enumerate(shares)])
+        halves = [own_part(share, given, train, [how.seed, id]) for id, share in enumerate(shares)]
+        return Parts.of(halves, common=tests_all)
     keys = data.content_keys()
     parts = [split_by_content(share, keys, train, validation, given) for share in shares]
-    return Parts.of(parts, [count_validating(part.train, keys, validation) for part in parts])
+    return Parts.of(parts, [count_validating(part.train, keys, validation) for part in parts], tests_all)
+
+
+def _common_samples(data: Dataset, common_test: str | float, seed: int) -> NDArray[np.bool_]:
+    """Return which samples (N,) test all clients; raise a ValueError if there are none, or if clients own the data."""
+    if data.owner is not None:
+        raise ValueError("common_test must be none for data that belong to clients already.")
+    if isinstance(common_test, str):
+        if data.official is None:
+            where = f"which {data.name} does not have, or not among dataset.samples"
+            raise ValueError(f"common_test=official needs an official test split, {where}; a share takes some.")
+        return data.official
+    common = np.zeros(len(data.labels), bool)
+    random = np.random.default_rng([seed, len(data.labels)])
+    for members in group_by_class(data.labels):
+        common[random.permutation(members)[: int(common_test * len(members) + 0.5)]] = True
+    if not common.any():
+        raise ValueError(f"common_test must be a larger share: {common_test:g} of each class is no sample.")
+    return common
 
 
 def own_part(share: Index, split: NDArray[np.int8] | None, train: float, seed: list[int]) -> ClientIndex:

@@ -23,7 +23,7 @@ from pydantic import (
 
 from protonorm.core.settings import sentences
 from protonorm.core.text import shortened, visible
-from protonorm.core.training import Training
+from protonorm.core.training import OPTIMISERS, Training
 from protonorm.core.types import MAX_INT, Count, Format, Fraction, shown
 from protonorm.models import FROZEN, is_frozen
 
@@ -191,14 +191,23 @@ class ClientSettings(Training, Settings):
     name: Word
     data: str | dict[str, Any] = ""  # folder:PATH, npz:PATH, table:PATH and so on, or a component with settings
     model: Annotated[str, MaxLen(4096)] | None = None  # network name, or file.py:function on this machine
+    optimiser: str = "sgd"  # or file.py:function on this machine
     allowed: Allowed = "off"  # evaluation results that the server may receive
     split: Literal["random", "content"] = "content"  # a folder that grows keeps its test samples
 
-    @field_validator("epochs", "batch_size", "lr")
+    @field_validator("optimiser")
+    @classmethod
+    def _known_optimiser(cls, value: str) -> str:
+        file, colon, name = value.rpartition(".py:")
+        if not colon and value not in OPTIMISERS:
+            raise ValueError(f"optimiser must be {', '.join(OPTIMISERS)} or file.py:NAME, got {shown(value)}.")
+        return f"{_absolute(f'{file}.py')}:{name}" if colon else value
+
+    @field_validator("epochs", "batch_size", "lr", "local_steps")
     @classmethod
     def _one_value(cls, value: Any) -> Any:
         if isinstance(value, tuple):
-            raise ValueError(f"epochs, batch_size and lr must be one number each, got {shown(list(value))}.")
+            raise ValueError(f"epochs, batch_size, lr, local_steps must be one number each, got {shown(list(value))}.")
         return value
 
     @model_validator(mode="after")

@@ -16,7 +16,13 @@ from protonorm.config.components import build
 from protonorm.config.experiment import check_device
 from protonorm.core.node import Client
 from protonorm.core.task import Task
-from protonorm.core.training import Training, check_augmentation, describe_outgoing, refuse_augmentation
+from protonorm.core.training import (
+    Training,
+    check_augmentation,
+    checked_optimiser,
+    describe_outgoing,
+    refuse_augmentation,
+)
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
 from protonorm.data.own.datasets import OwnFiles
@@ -145,6 +151,7 @@ def make_site(
         task = replace(task, seed=int.from_bytes(digest))
     check_noise(agreement, training)
     check_device(training.device)
+    checked_optimiser(training.optimiser)
     by_content = training.validation if training.split == "content" else None
     own, index = own_samples(data, agreement, id, training.train, by_content=by_content)
     check_augmentation(training.augment, own.inputs.shape[1:])

@@ -49,8 +49,16 @@ def worth_processes(population: "SimulatedPopulation", rounds: int, cohort: int,
     the same engine on the same machine. Results are equal on every engine.
     """
     samples: list[int] = population.parts.sizes().sum(1).tolist()
+    training = population.training
+
+    def passes(id: int, count: int) -> float:
+        steps = training.local_steps and own(training.local_steps, id)
+        if not steps:
+            return own(training.epochs, id)
+        return steps if steps < 1 else steps * own(training.batch_size, id) / max(count, 1)
+
     seconds = sum(
-        count * own(population.training.epochs, id) * COSTS.get("mlp" if recipe.trunk else recipe.name, COST)
+        count * passes(id, count) * COSTS.get("mlp" if recipe.trunk else recipe.name, COST)
         for id, count in enumerate(samples)
         for recipe in [population.recipe(id)]
     )

@@ -55,6 +55,7 @@ def obstacle(task: Task, population: SimulatedPopulation) -> str | None:
         own.append(type(task.algorithm))
         if not is_dataclass(task.algorithm) or not _is_plain(asdict(task.algorithm)):
             return f"{type(task.algorithm).__name__} is not a dataclass with plain fields"
+    own += [] if isinstance(population.training.optimiser, str) else [population.training.optimiser]
     return next(filter(None, map(own_code.obstacle, own)), None)
 
 
@@ -75,6 +76,7 @@ def arrays_of(population: SimulatedPopulation) -> dict[str, NDArray[Any]]:
     dataset, parts = population.dataset, population.parts
     arrays = {"inputs": dataset.inputs, "labels": dataset.labels, "index": parts.index, "cuts": parts.cuts}
     arrays |= {} if parts.validating is None else {"held": parts.validating}
+    arrays |= {} if parts.common is None else {"common": parts.common}
     return arrays | {f"{FEATURES}{digest}": features for digest, features in population.features.items()}
 
 
@@ -92,7 +94,7 @@ def describe_run(task: Task, population: SimulatedPopulation, refer: Refer = own
         "trunks": [trunk._asdict() for trunk in task.trunks],
         "shared_network": _describe_recipe(shared, refer) if isinstance(shared, Recipe) else None,
         "networks": [_describe_recipe(recipe, refer) for recipe in population.networks],
-        "training": population.training.model_dump(mode="json"),
+        "training": _describe_training(population.training, refer),
         "client_names": population.client_names,
     }
 
@@ -113,9 +115,12 @@ def rebuild(
         **setup["task"] | {"classes": tuple(setup["task"]["classes"])},
     )
     networks = [_make_recipe(recipe, resolve) for recipe in setup["networks"]]
-    parts, names = Parts(arrays["index"], arrays["cuts"], arrays.get("held")), setup["client_names"]
+    parts = Parts(arrays["index"], arrays["cuts"], arrays.get("held"), arrays.get("common"))
+    names = setup["client_names"]
     features: Any = {name[len(FEATURES) :]: array for name, array in arrays.items() if name.startswith(FEATURES)}
-    training = Training(**setup["training"])
+    optimiser = setup["training"]["optimiser"]
+    optimiser = optimiser if isinstance(optimiser, str) else resolve(optimiser)
+    training = Training(**setup["training"] | {"optimiser": optimiser})
     return task, SimulatedPopulation(task, dataset, parts, networks, training, names, features=features)
 
 
@@ -148,6 +153,11 @@ def map_array(location: dict[str, Any]) -> NDArray[Any]:
 def _describe_recipe(recipe: Recipe, refer: Refer) -> dict[str, Any]:
     network = recipe.network if isinstance(recipe.network, str) else refer(recipe.network)
     return {**asdict(recipe), "network": network, "trunk": recipe.trunk and recipe.trunk._asdict()}
+
+
+def _describe_training(training: Training, refer: Refer) -> dict[str, Any]:
+    plain, optimiser = training.model_dump(mode="json"), training.optimiser
+    return plain if isinstance(optimiser, str) else plain | {"optimiser": refer(optimiser)}
 
 
 def _make_recipe(fields: dict[str, Any], resolve: Resolve) -> Recipe:

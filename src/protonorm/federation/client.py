@@ -2,21 +2,22 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from protonorm.core.algorithm import Algorithm, checked_scores, checked_state, checked_step
-from protonorm.core.node import Client
+from protonorm.core.node import OPTIMISER, Client, OptimiserMemory
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
 from protonorm.core.secure_sum import simulated
 from protonorm.core.task import Counts, Order, Reply, Site, Task
 from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
 from protonorm.geometry.prototypes import vectors_by_class
-from protonorm.metrics import metrics
+from protonorm.metrics import counters
 from protonorm.metrics.base import LEAST_LOG, Answers, Count
-from protonorm.tensors import Tensors, prefixed, to_device
+from protonorm.tensors import Tensors, prefixed, strip_prefix, to_device, without_prefix
 
 # Rules whose scores are logits of probabilities.
 PROBABLE = ("logits", "received", "shared", "coarse", "gaussian", "own", "public", "both", JOINT)
@@ -36,7 +37,10 @@ def first_state(task: Task, site: Site) -> Tensors:
 def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Tensors) -> tuple[Tensors, Reply]:
     """Train a client; return its new state and its reply to the server's message."""
     start = time.perf_counter()
-    client = site.client(order.round)
+    client, memory = site.client(order.round), None
+    if client.training.optimiser_state == "kept":
+        memory = OptimiserMemory(strip_prefix(state, OPTIMISER))
+        client, state = replace(client, memory=memory), without_prefix(state, OPTIMISER)
     with seeded(task.seed, order.round, order.id):
         result = task.algorithm.local_update(client, state, message)
     step = checked_step(task.algorithm, "local_update", result)
@@ -46,7 +50,9 @@ def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Te
         message, metrics = simulated(task, client, order, message), {}
     elif not task.secure:  # otherwise it is the node that masks, once its members are known
         message = protect.apply(task, client, message)
-    return step.state, Reply(order.id, message, {} if protect.private else metrics, time.perf_counter() - start)
+    kept = prefixed(OPTIMISER, memory.after) if memory else {}
+    metrics = {} if protect.private else metrics
+    return step.state | kept, Reply(order.id, message, metrics, time.perf_counter() - start)
 
 
 def evaluate_step(
@@ -58,7 +64,7 @@ def evaluate_step(
     method with several rules is also measured by their combination (`joint`), fitted on the validation part. The counts
     of a part are prefixed with its name.
     """
-    algorithm, client = task.algorithm, site.client(order.round)
+    algorithm, client, state = task.algorithm, site.client(order.round), without_prefix(state, OPTIMISER)
     all_counts: Tensors = {}  # counts of all parts
     temperatures: Sharpness = {}
     with seeded(task.seed, order.round, order.id, "evaluate"), torch.no_grad():
@@ -137,8 +143,8 @@ def count_answers(batches: Iterable[Batch], client: Client) -> Tensors:
             answers = Answers(score, y, predicted, (predicted == y).long(), logs)
             total(f"correct.{rule}", BY_CLASS, y.device).index_add_(0, y, answers.correct)
             total(f"predicted.{rule}", BY_CLASS, y.device).index_add_(0, predicted, torch.ones_like(y))
-            for metric in metrics().values():
-                if metric.counts and (rule in PROBABLE or not metric.probabilities):
+            for metric in counters(client.training.metrics):
+                if rule in PROBABLE or not metric.probabilities:
                     declared = {name: total(f"{name}.{rule}", count, y.device) for name, count in metric.counts.items()}
                     metric.count(answers, declared)
                     counts |= {f"{name}.{rule}": value for name, value in declared.items()}

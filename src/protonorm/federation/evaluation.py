@@ -1,7 +1,7 @@
 """Aggregation of the clients' counts into the values and arrays of a round's record, client by client."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from protonorm.core.types import MAX_INT
 from protonorm.geometry.prototypes import margins, spread
 from protonorm.geometry.temperature import SHARPEST, SMALLEST
 from protonorm.metrics import metrics
-from protonorm.metrics.base import ROUNDED, Count, Integers, Metric
+from protonorm.metrics.base import ROUNDED, Count, Integers, Metric, Numbers, mean_of_known
 from protonorm.metrics.base import Counts as NamedCounts
 from protonorm.runs.arrays import accuracy_of
 from protonorm.runs.schema import Accuracy, Distances
@@ -22,13 +22,15 @@ from protonorm.tensors import Tensors, strip_prefix
 
 
 class Tally:
-    """Counts of a round over a part of the samples: totals by client and by class, never by both.
+    """Counts of a round over a part of the samples: totals by client and by class; by both on request alone.
 
     A client may report totals without classes; it then enters the totals by client but not those by class.
     """
 
-    def __init__(self, part: str, rules: Sequence[str], clients: int, num_classes: int) -> None:
-        self.part = part
+    def __init__(
+        self, part: str, rules: Sequence[str], clients: int, num_classes: int, *, by_cell: bool = False
+    ) -> None:
+        self.part, self._cells = part, Cells(num_classes) if by_cell else None
         self._clients, self._num_classes = clients, num_classes
         self._ids: list[int] = []
         self._support: list[int] = []
@@ -45,6 +47,8 @@ class Tally:
     def add(self, counts: Counts) -> None:
         """Add a client's checked counts; under a rule that the client lacks, all its samples count as wrong."""
         values = {name: value.numpy() for name, value in strip_prefix(counts.counts, self.part).items()}
+        if self._cells is not None:
+            self._cells.add(self._rules, values)
         for rule, tally in self._rules.items():
             if tally is None and f"correct.{rule}" in values:
                 unmeasured = [totals or not size for totals, size in zip(self._totals, self._support, strict=True)]
@@ -115,7 +119,27 @@ class Tally:
             arrays["ids"] = np.array(self._ids)[order]
         for tally in self._rules.values():
             arrays |= {f"{self.part}.{name}": array for name, array in tally.arrays(order).items()} if tally else {}
+        if self._cells is not None:
+            arrays |= {f"{self.part}.{name}": array for name, array in self._cells.arrays(order).items()}
         return arrays
+
+
+class Cells:
+    """Samples and right answers of a round by client and class together."""
+
+    def __init__(self, num_classes: int) -> None:
+        self._none = np.zeros(num_classes, np.int64)
+        self._rows: list[dict[str, Integers]] = []  # by client: support, and correct under its rules, (K,) each
+
+    def add(self, rules: Iterable[str], values: Mapping[str, NDArray[Any]]) -> None:
+        """Add a client's counts; of totals there is nothing to add."""
+        names = {"support": "support.cells"} | {f"correct.{rule}": f"correct.cells.{rule}" for rule in rules}
+        self._rows.append({cell: values[name] for name, cell in names.items() if name in values and values[name].ndim})
+
+    def arrays(self, order: Integers) -> dict[str, NDArray[Any]]:
+        """Return the arrays (M, K)."""
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        return {name: np.array([self._rows[client].get(name, self._none) for client in order]) for name in names}
 
 
 class RuleTally:
@@ -134,14 +158,16 @@ class RuleTally:
             name: [math.nan if unmeasured or metric.counts else 0.0 for unmeasured in silent]
             for name, metric in metrics().items()
         }
-        self._counts: list[NamedCounts] = [{}] * len(silent)  # of the metrics, by client
+        self._counts: list[NamedCounts] = [{}] * len(silent)  # of the metrics whose sums are needed, by client
+        self._classes: dict[str, dict[int, Numbers]] = {}  # by metric and position: a client's values by class (K,)
 
     def add(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Add a client's counts; totals alone carry no information on classes and probabilities."""
         rule, support = self._rule, values["support"]
         declared = (name for metric in metrics().values() for name in metric.counts)
         counts = {name: values[f"{name}.{rule}"] for name in declared if f"{name}.{rule}" in values}
-        self._counts.append(counts)
+        summed = {name for metric in metrics().values() if not metric.by_class for name in metric.counts}
+        self._counts.append({name: count for name, count in counts.items() if name in summed})
         self._sharpness.append(float(values.get(f"sharpness.{rule}", math.nan)))
         if not support.ndim:
             self._correct.append(int(values.get(f"correct.{rule}", 0)))
@@ -153,15 +179,23 @@ class RuleTally:
         self._correct.append(int(basic["correct"].sum()))
         self._by_class += np.stack([basic["correct"], basic["predicted"]])
         for name, metric in metrics().items():
-            complete = metric.counts.keys() <= counts.keys()
+            complete, client = metric.counts.keys() <= counts.keys(), len(self._correct) - 1
+            if complete and metric.by_class:
+                self._classes.setdefault(name, {})[client] = metric.of_classes(counts)
             self._values[name].append(metric.of_client(basic | counts, support) if complete else math.nan)
 
     def accuracy(self, support: Integers, order: Integers) -> Accuracy | None:
         """Compute the rule's accuracy; sums follow the order of the clients, so that results are bit-identical."""
-        metric_values = {name: self._finish(name, metric, support, order) for name, metric in metrics().items()}
+        metric_values = {
+            name: self._finish(name, metric, support, order)
+            for name, metric in metrics().items()
+            if not metric.optional or name in self._classes
+        }
         return accuracy_of(np.array(self._correct, np.int64), support, **metric_values)
 
     def _finish(self, name: str, metric: Metric, support: Integers, order: Integers) -> float | None:
+        if metric.by_class:
+            return metric.finish(np.array(self._values[name])[order], {}, 0)
         counted = [i for i in order if metric.counts.keys() <= self._counts[i].keys()] if metric.counts else order
         if not len(counted):
             return None
@@ -176,7 +210,12 @@ class RuleTally:
             f"predicted.classes.{self._rule}": self._by_class[1],
         }
         for name, metric in metrics().items():
-            if not metric.counts or any(metric.counts.keys() <= counts.keys() for counts in self._counts):
+            by_class = self._classes.get(name, {})
+            if by_class:
+                columns = np.array([by_class[client] for client in order if client in by_class]).T  # (K, clients)
+                means = [mean_of_known(values) for values in columns]
+                arrays[f"{name}.classes.{self._rule}"] = np.array(means, np.float32)
+            if by_class or not metric.counts or any(metric.counts.keys() <= counts.keys() for counts in self._counts):
                 arrays[f"{name}.clients.{self._rule}"] = np.array(self._values[name], np.float32)[order]
         if not np.isnan(sharpness := np.array(self._sharpness, np.float32)[order]).all():
             arrays[f"sharpness.clients.{self._rule}"] = sharpness

@@ -35,6 +35,8 @@ class Policy:
     checks: tuple[Check, ...] = ()  # conditions on a reply in addition to the schema
     members: tuple[int, ...] | None = None  # clients that take part, in a federation that clients join and leave
     watch: Watch | None = None  # observer of the contributions, where the rule of combination compares them
+    held_out: tuple[int, ...] = ()  # clients that never train; they are evaluated apart
+    by_cell: bool = False  # whether right answers are recorded by client and class together
     system: System | None = None  # simulated speed and reliability of the clients
     last_round: int | None = None  # round of all clients after which the method is finished: it is evaluated
 
@@ -48,12 +50,14 @@ class Policy:
         if self.system.asynchronous:
             yield from islice(arrivals(self.system, seed, self.clients, self.cohort_size), done, None)
         for round in count(done + 1):
-            cohort = draw_cohort(seed, round, self.clients, self.cohort_size)
+            cohort = draw_cohort(seed, round, self.participants, self.cohort_size)
             yield waited(self.system, seed, round, self.clients, cohort, self.needed(len(cohort)))
 
     @property
     def participants(self) -> Sequence[int]:
         """Ids of the clients that take part."""
+        if self.held_out:
+            return sorted(set(range(self.clients)) - set(self.held_out))
         return range(self.clients) if self.members is None else self.members
 
     def label(self, id: int) -> str:
@@ -69,9 +73,16 @@ class Policy:
         return self.evaluate if round % self.evaluate_every == 0 or last else "nobody"
 
 
-def draw_cohort(seed: int, round: int, clients: int, size: int) -> list[int]:
-    """Draw the clients of a round, without replacement."""
-    if size == clients:
-        return list(range(clients))
+def draw_cohort(seed: int, round: int, clients: int | Sequence[int], size: int) -> list[int]:
+    """Draw the clients of a round, of all or of the given ones, without replacement."""
+    ids = range(clients) if isinstance(clients, int) else clients
+    if size == len(ids):
+        return list(ids)
     with seeded(seed, round, SERVER, "cohort"):
-        return sorted(np.random.permutation(clients)[:size].tolist())
+        return sorted(ids[position] for position in np.random.permutation(len(ids))[:size].tolist())
+
+
+def draw_held_out(seed: int, clients: int, count: int) -> tuple[int, ...]:
+    """Draw the clients that never train."""
+    with seeded(seed, 0, SERVER, "cohort"):  # no round has the number 0
+        return tuple(sorted(np.random.permutation(clients)[:count].tolist())) if count else ()

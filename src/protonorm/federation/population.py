@@ -176,7 +176,9 @@ class SimulatedSite:
             epochs=own(training.epochs, self.id),
             batch_size=own(training.batch_size, self.id),
             training=training,
+            local_steps=None if training.local_steps is None else own(training.local_steps, self.id),
             name=population.client_names[position] if population.client_names else "",
+            common=None if population.parts.common is None else population.samples(population.parts.common, self.id),
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from protonorm.core.algorithm import checked_step
+from protonorm.core.node import COMMON
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.systems import Plan
 from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Order, Reply, Task
@@ -21,6 +22,7 @@ from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import DeferredWriter, RoundOutcome, RunWriter, TrainedRound
 from protonorm.tensors import Tensors, nbytes, numbers, prefixed, strip_prefix
 
+NEWCOMERS = "newcomers"  # name of the clients that never train, in a record
 SHOWN = 3  # clients named in an error message
 BLOCK = 1000  # clients per evaluation request to an engine
 PAST = "past"  # prefix of earlier messages in the state of an asynchronous server
@@ -72,7 +74,7 @@ def run_rounds(
             break
         start, complete = time.perf_counter(), None
         plan = next(plans) if plans else None
-        cohort = list(policy.members or draw_cohort(task.seed, number, policy.clients, policy.cohort_size))
+        cohort = list(policy.members or draw_cohort(task.seed, number, policy.participants, policy.cohort_size))
         cohort = plan.cohort if plan else cohort
         members = cohort if task.secure and not deferred else ()  # of a real federation, its engine chooses them
         asked = [id for id in cohort if plan is None or id not in plan.lost]
@@ -225,12 +227,24 @@ def _evaluate(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> 
                     lost[answer.id] = reason
         due = list(lost)
         if not due or policy.quorum < 1 or isinstance(engine, DeferredEngine):
-            return tallies
+            return [*tallies, *_evaluate_held_out(task, engine, policy, point)]
     raise TooFewReplies(f"Round {point.round} cannot be evaluated: {_reasons(lost, policy)}. {_tried(policy)}")
 
 
+def _evaluate_held_out(task: Task, engine: Engine, policy: Policy, point: Checkpoint) -> list[Tally]:
+    """Evaluate the clients that never train on their test parts, when all are due; return a tally of their own."""
+    if not policy.held_out or "test" not in policy.parts or policy.evaluation_scope(point.round, task.rounds) != "all":
+        return []
+    tally = Tally(NEWCOMERS, task.algorithm.rules, len(policy.held_out), task.num_classes)
+    for answer in engine.evaluate([Order(id, point.round, 0) for id in policy.held_out], point.message, ["test"]):
+        if isinstance(answer, Counts):
+            _fold(Counts(answer.id, prefixed(NEWCOMERS, strip_prefix(answer.counts, "test"))), [tally])
+    return [tally]
+
+
 def _tallies(task: Task, policy: Policy) -> list[Tally]:
-    return [Tally(part, task.algorithm.rules, policy.clients, task.num_classes) for part in policy.parts]
+    size = policy.clients, task.num_classes
+    return [Tally(part, task.algorithm.rules, *size, by_cell=policy.by_cell) for part in policy.parts]
 
 
 def _fold(counts: Counts, tallies: Sequence[Tally]) -> str:
@@ -282,9 +296,10 @@ def evaluated_part(
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Build the part of a round's record on evaluation and published prototypes, with its arrays."""
     distances, arrays = prototype_shape({} if isinstance(point.message, ByClient) else point.message)
+    accuracies = {tally.part: tally.accuracies() for tally in tallies}
+    tallies = [tally for tally in tallies if tally.part != NEWCOMERS]
     for tally in tallies:
         arrays |= tally.arrays()
-    accuracies = {tally.part: tally.accuracies() for tally in tallies}
     counted = {tally.clients for tally in tallies}
     some = "cohort" if policy.evaluation_scope(point.round, task.rounds) == "cohort" else "some"  # others had no reply
     record = {
@@ -294,4 +309,5 @@ def evaluated_part(
         "unseen": next((tally.unseen() for tally in tallies if tally.part == "test"), None),
         "prototypes": distances,
     }
+    record |= {part: accuracies[part] for part in (COMMON, NEWCOMERS) if part in accuracies}
     return record, arrays

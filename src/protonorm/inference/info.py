@@ -14,7 +14,7 @@ from protonorm.core.text import digits, visible
 from protonorm.core.types import InputSpec, Rule
 from protonorm.federation.client import PROBABLE
 from protonorm.federation.experts import JOINT
-from protonorm.metrics import METRICS
+from protonorm.metrics import metrics
 from protonorm.runs import layout
 from protonorm.runs.arrays import SHARPNESS
 from protonorm.runs.run import Run
@@ -32,7 +32,6 @@ MEASURED = (
     "confidence and accuracy in 15 bins."
 )
 
-HEADINGS = ("part", "rule", "samples", "accuracy", *METRICS)
 MEANING = {
     "nearest-global": "the nearest of the global prototypes, which all clients share",
     "nearest-local": "the nearest of this client's own prototypes; a class that it has none of is never the answer",
@@ -251,9 +250,9 @@ def _measured(run: Run, id: int, record: RoundRecord, part: Literal["validation"
     if np.isnan(accuracy):
         return []
     samples = int(getattr(run.population, part)[id].sum())
-    values = {name: float(run.measured(record, rule, name, part)[id]) for name in METRICS}
-    metrics = {name: None if np.isnan(value) else digits(value) for name, value in values.items()}
-    return [Measured(part=part, rule=rule, samples=samples, accuracy=digits(accuracy), **metrics)]
+    values = {name: float(run.measured(record, rule, name, part)[id]) for name in run.measures}
+    known = {name: None if np.isnan(value) else digits(value) for name, value in values.items()}
+    return [Measured(part=part, rule=rule, samples=samples, accuracy=digits(accuracy), **known)]
 
 
 def model_card(info: ClientInfo, facts: Facts, *, onnx: bool) -> str:
@@ -264,13 +263,15 @@ def model_card(info: ClientInfo, facts: Facts, *, onnx: bool) -> str:
     own_code = "" if isinstance(info.network, str) else ", network=make_network"
     if not (info.auxiliary in (None, info.network) or isinstance(info.auxiliary, str)):
         own_code += ", auxiliary=make_second"
+    recorded = {name for row in facts.metrics for name in row.model_extra or {}}
+    names = [name for name, metric in metrics().items() if not metric.optional or name in recorded]
     return environment.get_template("card.md.jinja").render(
         info=info,
         facts=facts,
         advice=info.recommended,
         ready=info.preprocessing,
         meaning=MEANING.get(info.recommended.rule, "a rule of the method's own"),
-        headings=HEADINGS,
+        headings=("part", "rule", "samples", "accuracy", *names),
         shape=", ".join(map(str, info.input.shape)),
         settings=json.dumps(info.algorithm.settings, sort_keys=True),
         own_code=own_code,

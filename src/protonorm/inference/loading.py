@@ -13,6 +13,7 @@ from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, make_own
 from protonorm.core import Algorithm, Client, Samples, seeded
 from protonorm.core.model import Trunk
+from protonorm.core.node import OPTIMISER
 from protonorm.core.own_code import fingerprint
 from protonorm.core.training import Training
 from protonorm.core.types import shown
@@ -51,7 +52,7 @@ def assemble(
 ) -> TrainedClient:
     """Build a trained client from plain data and tensors."""
     method = _algorithm(info, source, own.algorithm)
-    client = _client(info, source, own, test, method)
+    client, state = _client(info, source, own, test, method), tensors.without_prefix(state, OPTIMISER)
     try:
         client.load(state)
     except ValueError as error:

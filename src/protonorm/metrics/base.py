@@ -26,7 +26,7 @@ class Count(NamedTuple):
     """Shape and type of a named count."""
 
     shape: tuple[int | str, ...] = ()  # "K" stands for the number of classes
-    dtype: str = "float64"  # or int64
+    dtype: str = "float64"  # or int64, int32
 
     def sizes(self, num_classes: int) -> tuple[int, ...]:
         """Return the shape for a number of classes."""
@@ -54,6 +54,8 @@ class Metric(ABC):
     meaning: ClassVar[str]  # explanation of the value over all clients, a single line
     share: ClassVar[bool] = True  # whether it lies between 0 and 1 and is shown in per cent
     probabilities: ClassVar[bool] = False  # whether it needs a rule whose scores are probabilities
+    optional: ClassVar[bool] = False  # whether it is counted with metrics=ranking alone
+    by_class: ClassVar[bool] = False  # whether it has values of single classes, whose mean is a client's value
     counts: ClassVar[Mapping[str, Count]] = {}
 
     def count(self, answers: Answers, counts: dict[str, Tensor]) -> None:
@@ -68,6 +70,10 @@ class Metric(ABC):
     def of_client(self, counts: Counts, support: Integers) -> float:
         """Return a client's value; NaN without samples."""
 
+    def of_classes(self, counts: Counts) -> Numbers:
+        """Return a client's values of all classes (K,); NaN for a class without one."""
+        raise NotImplementedError(f"{type(self).__name__} has no values of single classes.")
+
     def finish(self, clients: Numbers, sums: Counts, samples: int) -> float | None:
         """Return the value over all clients; by default the mean of the clients' values.
 
@@ -77,8 +83,8 @@ class Metric(ABC):
             samples: Number of samples of these clients.
         """
         del sums, samples
-        values = clients[~np.isnan(clients)]
-        return float(values.mean()) if len(values) else None
+        mean = mean_of_known(clients)
+        return None if math.isnan(mean) else mean
 
 
 class BalancedAccuracy(Metric):
@@ -130,6 +136,10 @@ class LogLoss(Metric):
         """Compute the mean over a client's samples."""
         return float(counts["nll"]) / samples if (samples := int(support.sum())) else math.nan
 
+    def of_classes(self, counts: Counts) -> Numbers:
+        """Return a client's values of all classes (K,); NaN for a class without one."""
+        raise NotImplementedError(f"{type(self).__name__} has no values of single classes.")
+
     def finish(self, clients: Numbers, sums: Counts, samples: int) -> float | None:
         """Compute the mean over all samples."""
         return float(sums["nll"]) / samples if samples else None
@@ -168,9 +178,19 @@ class Calibration(Metric):
         error = calibration_error(counts["bins"])
         return math.nan if error is None else error
 
+    def of_classes(self, counts: Counts) -> Numbers:
+        """Return a client's values of all classes (K,); NaN for a class without one."""
+        raise NotImplementedError(f"{type(self).__name__} has no values of single classes.")
+
     def finish(self, clients: Numbers, sums: Counts, samples: int) -> float | None:
         """Compute the error over the samples of all clients."""
         return calibration_error(sums["bins"])
+
+
+def mean_of_known(values: Numbers) -> float:
+    """Return the mean of the values that are not NaN; NaN if there are none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def calibration_error(bins: Numbers) -> float | None:

@@ -78,24 +78,27 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
             return _counts(array, array.size, clients if name == "ids" else classes)
         part, kind, unit, *_ = (*name.split(".", 3), "", "")
         size, support = sizes.get(unit, -1), evaluation.get(f"{part}.support.{unit}", np.zeros(0))
-        if part not in PARTS or kind not in MEASURES:
+        if part not in (*PARTS, "common") or kind not in MEASURES:
             return False
         if kind in (*METRICS, SHARPNESS):
             limit = 1 if kind in METRICS and metrics()[kind].share else np.finfo(np.float32).max
             return (
                 array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > limit)).any())
             )
+        if unit == "cells":
+            shape = (evaluated, classes)
+            return kind in ("support", "correct") and _counts(array, shape) and bool((array <= support).all())
         fits_support = kind != "correct" or (support.shape == array.shape and bool((array <= support).all()))
         return _counts(array, size) and fits_support
 
     return [name for name, array in evaluation.items() if not fits(name, array)]
 
 
-def _counts(array: NDArray[Any], size: int, below: int | None = None) -> bool:
+def _counts(array: NDArray[Any], size: int | tuple[int, int], below: int | None = None) -> bool:
     """Return whether an array holds `size` non-negative integers, less than `below` if given."""
-    if array.shape != (size,) or array.dtype.kind != "i":
+    if array.shape != (size if isinstance(size, tuple) else (size,)) or array.dtype.kind != "i":
         return False
-    return not size or (array.min() >= 0 and (below is None or bool(array.max() < below)))
+    return not array.size or (array.min() >= 0 and (below is None or bool(array.max() < below)))
 
 
 def _small(array: NDArray[Any]) -> NDArray[Any]:

@@ -32,6 +32,7 @@ SERVER = "server.safetensors"  # server state and last message; renaming it into
 CHOSEN = "chosen.safetensors"  # the same after the best round so far by validation, if that is not the last one
 CLIENTS = "clients"  # ID.ROUND.safetensors: client state after the last round it trained in, and as of the best round
 PROTOTYPES = "prototypes"  # ROUND.safetensors: classes (K',) and prototypes (K', d) at up to 50 evenly spaced rounds
+# … and on request ROUND.clients.safetensors: clients, classes (n,) and prototypes (n, d) of the round's clients
 FIGURES = "figures.safetensors"  # arrays for the figures, such as the first alignment's distances
 PENDING = "pending.json"  # in a deployed federation, record of a committed round that is not evaluated yet
 FAILURE = "failure.json"  # reason and round of a failure, if any
@@ -44,7 +45,10 @@ RECORDS = "records.zip"  # archived runs of a root folder
 RECORD_FILES = (
     SERVER, CHOSEN, EVALUATIONS, TIMINGS, FIGURES, PENDING, FAILURE, PROVENANCE, POPULATION, ARCHIVED, METRICS, INFO,
 )  # fmt: skip
-INNER = {CLIENTS: r"\d+\.\d+\.safetensors", PROTOTYPES: r"\d+\.safetensors"}  # file names in the inner folders
+INNER = {
+    CLIENTS: r"\d+\.\d+\.safetensors",
+    PROTOTYPES: r"\d+(\.clients)?\.safetensors",
+}  # file names in the inner folders
 MEMBER = re.compile("|".join([*map(re.escape, RECORD_FILES), *(f"{part}/{name}" for part, name in INNER.items())]))
 
 SNAPSHOTS = 50  # maximum number of rounds whose prototypes are kept
@@ -190,14 +194,21 @@ def stamp(key: str, owner: str, round: int) -> str:
     return f"{text} {checksum(text.encode())[:8]}" if owner == "server" else text
 
 
-def snapshot_rounds(done: int, *, last: bool = True) -> set[int]:
+def snapshot_rounds(done: int, *, last: bool = True, keep: str = "some") -> set[int]:
     """Return the rounds whose prototypes are kept after `done` rounds: the first, some between, and the last.
 
-    Those between are the multiples of a power of two; older records lack the `last`. They depend on finished rounds
-    only, so that a resumed run keeps the same rounds as an uninterrupted one.
+    Those between are the multiples of a power of two, or by `keep` all or `every:N`; older records lack the `last`.
+    They depend on finished rounds only, so that a resumed run keeps the same rounds as an uninterrupted one.
     """
     stride: int = 2 ** (done // SNAPSHOTS).bit_length()  # the smallest with fewer than SNAPSHOTS multiples
+    if keep != "some":
+        stride = interval(keep)
     return set(range(stride, done + 1, stride)) | ({1} if done else set()) | ({done} if done and last else set())
+
+
+def interval(keep: str) -> int:
+    """Return the rounds from one that is kept to the next, of `all` or `every:N`; 0 of `none`."""
+    return {"all": 1, "none": 0}[keep] if keep in ("all", "none") else int(keep.partition(":")[2])
 
 
 def leftovers(folder: Path) -> Iterator[Path]:

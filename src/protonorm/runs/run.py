@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from protonorm.core.text import shortened
 from protonorm.core.types import rule_name, shown, truncate_start
 from protonorm.files import damaged, unsealed
-from protonorm.metrics import METRICS
+from protonorm.metrics import METRICS, metrics
 from protonorm.runs import layout
 from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, majority_correct, read_arrays, unfit
 from protonorm.runs.choice import Choice, Standing, choose_round
@@ -53,6 +53,14 @@ class Prototypes(NamedTuple):
 
     classes: NDArray[np.int64]  # (K',)
     vectors: Shares  # (K', d)
+
+
+class ClientPrototypes(NamedTuple):
+    """Own prototypes of the clients that trained in a round."""
+
+    clients: NDArray[np.int64]  # (n,) numbers of clients
+    classes: NDArray[np.int64]  # (n,)
+    vectors: Shares  # (n, d)
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,6 +126,13 @@ class Run:
         train, _, test = self.population
         return accuracy_of(majority_correct(train, test).sum(1), test.sum(1))
 
+    @cached_property
+    def measures(self) -> tuple[str, ...]:
+        """Names of the metrics other than accuracy: the usual ones, and optional ones that are recorded."""
+        parts = (part for record in self.rounds for part in (record.rules, record.validation))
+        recorded = {name for part in parts for accuracy in part.values() if accuracy for name in accuracy.metrics}
+        return tuple(name for name, metric in metrics().items() if not metric.optional or name in recorded)
+
     def client_name(self, id: int) -> str:
         """Return a client's name, that of its folder or file, or else its number."""
         return self.info.client_name(id)
@@ -164,12 +179,28 @@ class Run:
             values[arrays.get("ids", slice(self.info.clients_in(record.round)))] = arrays[name]
         return values
 
-    def by_class(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
-        """Compute each class's accuracy (K,) in a round, over all evaluated clients; NaN without samples."""
+    def by_class(self, record: RoundRecord, rule: str, part: str = "test", measure: str = "accuracy") -> Shares:
+        """Compute each class's accuracy (K,) in a round, over all evaluated clients; NaN without samples.
+
+        Of another measure, such as `auroc`, it is the mean over clients; NaN if it has no values of classes.
+        """
         arrays = self.arrays(record)
+        if measure != "accuracy":
+            values = arrays.get(f"{part}.{measure}.classes.{rule_name(rule)}", np.full(len(self.info.classes), np.nan))
+            return values.astype(np.float64)
         correct = arrays.get(f"{part}.correct.classes.{rule_name(rule)}")
         unknown = np.full(len(self.info.classes), np.nan)
         return unknown if correct is None else _ratio(correct, arrays[f"{part}.support.classes"])
+
+    def by_cell(self, record: RoundRecord, rule: str, part: str = "test") -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return right answers and samples (M, K) by client and class in a round; None without `keep_classes`."""
+        arrays = self.arrays(record)
+        names = [f"{part}.correct.cells.{rule_name(rule)}", f"{part}.support.cells"]
+        if any(name not in arrays for name in names):
+            return None
+        counts = np.zeros((2, self.info.experiment.clients, len(self.info.classes)), np.int64)
+        counts[:, arrays.get("ids", slice(self.info.clients_in(record.round)))] = [arrays[name] for name in names]
+        return counts[0], counts[1]
 
     def margins(self, record: RoundRecord) -> tuple[NDArray[np.int64], Shares] | None:
         """Return the classes (K',) with prototypes after a round and their margins (K',); None if there are none."""
@@ -230,7 +261,8 @@ class Run:
         if is_archived(self.folder) and not exists(self.folder / layout.SERVER):
             return []
         done = max(len(self.rounds), committed(self.folder))  # not all may be requested
-        kept = snapshot_rounds(done, last=exists(self._prototypes_path(done)))
+        keep = self.info.keeps("keep_prototypes", "some")
+        kept = snapshot_rounds(done, last=exists(self._prototypes_path(done)), keep=keep)
         return [record.round for record in self.rounds if record.round in kept and record.prototypes]
 
     def _prototypes_path(self, round: int) -> Path:
@@ -255,6 +287,24 @@ class Run:
         if not fits or classes.min() < 0 or classes.max() >= len(self.info.classes):
             raise damaged(path, "it does not hold prototypes and their classes")
         return Prototypes(classes.astype(np.int64), vectors.astype(np.float64))
+
+    def client_prototypes(self, round: int) -> ClientPrototypes:
+        """Read the own prototypes of the clients that trained in a round; needs `keep_client_prototypes`.
+
+        Raises:
+            ValueError: No prototypes of clients are kept of this round, or their file is damaged.
+        """
+        path = self.folder / layout.PROTOTYPES / f"{round}.clients.safetensors"
+        if not exists(path):
+            raise ValueError(
+                f"No prototypes of clients are recorded in round {shown(round)}: keep_client_prototypes=all keeps them "
+                "where a method's clients have some."
+            )
+        arrays = read_arrays(path, stamp(self.info.key, "client-prototypes", round))
+        clients, classes, vectors = (arrays.get(name, np.zeros(0)) for name in ("clients", "classes", "prototypes"))
+        if vectors.ndim != 2 or not clients.shape == classes.shape == vectors.shape[:1]:
+            raise damaged(path, "it does not hold prototypes, their clients and classes")
+        return ClientPrototypes(clients.astype(np.int64), classes.astype(np.int64), vectors.astype(np.float64))
 
     def figures(self) -> Arrays:
         """Read the arrays that the server recorded for figures; empty if there are none."""

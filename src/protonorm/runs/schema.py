@@ -15,8 +15,10 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -124,6 +126,10 @@ class RunInfo(Part):
             raise ValueError(f"it does not have {clients} different names of clients")
         return self
 
+    def keeps(self, setting: str, default: str) -> str:
+        """Return a setting of what is kept of prototypes, `all` or `every:N`; the default where it is not given."""
+        return str((self.experiment.model_extra or {}).get(setting, default))
+
     @property
     def updated(self) -> int:
         """Round after which a method that was finished was last continued, for clients and samples that came later."""
@@ -225,12 +231,19 @@ class RoundRecord(Part):
     metrics: dict[str, Number]  # client metrics, averaged over the replies: usually `loss`
     rules: dict[Rule, Accuracy | None]  # on the test parts; None for a rule not available yet, {} if not evaluated
     validation: dict[Rule, Accuracy | None]  # on the validation parts; {} also if there are none
+    common: dict[Rule, Accuracy | None] = Field(default_factory=dict)  # on the samples that test all clients alike
+    newcomers: dict[Rule, Accuracy | None] = Field(default_factory=dict)  # of the clients that never train, on tests
     unseen: Share | None  # share of samples whose class has no local prototype
     bytes: Traffic
     floats: Traffic
     server: dict[str, Number]  # server metrics
     prototypes: Distances | None
     arrays: ArrayRef
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, plain: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out evaluations that were added later where there are none: older records stay as they are."""
+        return {name: value for name, value in plain(self).items() if value or name not in ("common", "newcomers")}
 
     @property
     def loss(self) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
@@ -101,7 +102,7 @@ class RunWriter:
     def tidy(self) -> None:
         """Remove client states that a finished run does not need, which a kill may have left."""
         run = read_run(self.folder)
-        self._done, self._standing = len(run.rounds), Standing.after(run.info, run.rounds)
+        self._done, self._standing, self._info = len(run.rounds), Standing.after(run.info, run.rounds), run.info
         (_, trained), chosen = self._load(layout.SERVER, self._done), self._load_chosen()
         self._trained, self._chosen_trained = trained, chosen
 
@@ -125,15 +126,34 @@ class RunWriter:
             path = self.folder / layout.PROTOTYPES / f"{round}.safetensors"
             prototypes = {name: message[name] for name in ("classes", "prototypes")}
             tensors.save(path, prototypes, self._stamp("prototypes", round))
+        every = layout.interval(self._info.keeps("keep_client_prototypes", "none")) if self._info else 0
+        if every and round % every == 0:
+            self._keep_client_prototypes(point)
         if figures:
             tensors.save(self.folder / layout.FIGURES, figures, self._stamp("figures", 1))  # 1 for figures of any round
+
+    def _keep_client_prototypes(self, point: Checkpoint) -> None:
+        """Write the own prototypes of the clients that trained in a round, from their states; no file without any."""
+        parts: list[tuple[torch.Tensor, ...]] = []
+        for id in (id for id, last in enumerate(point.trained) if last == point.round):
+            state = self.store.peek(id, point.round)
+            if {"classes", "prototypes"} <= state.keys():
+                classes = state["classes"]
+                parts.append((torch.full_like(classes, id), classes, state["prototypes"]))
+        if parts:
+            named = zip(("clients", "classes", "prototypes"), map(torch.cat, zip(*parts, strict=True)), strict=True)
+            path = self.folder / layout.PROTOTYPES / f"{point.round}.clients.safetensors"
+            tensors.save(path, dict(named), self._stamp("client-prototypes", point.round))
+
+    def _snapshots(self, done: int) -> set[int]:
+        return snapshot_rounds(done, keep=self._info.keeps("keep_prototypes", "some") if self._info else "some")
 
     def _finish(self, point: Checkpoint) -> None:
         """Write the server's file, which commits the round."""
         self._trained = None  # unknown if Ctrl-C interrupts the save: all states are kept
         tensors.save(self.folder / layout.SERVER, pack(point), self._stamp("server", point.round))
         self._trained, self._done = list(point.trained), point.round
-        for removed in snapshot_rounds(point.round - 1) - snapshot_rounds(point.round):
+        for removed in self._snapshots(point.round - 1) - self._snapshots(point.round):
             (self.folder / layout.PROTOTYPES / f"{removed}.safetensors").unlink(missing_ok=True)
 
     @property
@@ -160,7 +180,7 @@ class RunWriter:
         best_is_last = self.chosen in (0, self._done)  # then the state of an earlier best is not needed
         best = self._trained if best_is_last else self._chosen_trained or self._trained
         self.store.tidy([set(pair) for pair in zip(self._trained, best, strict=False)])
-        kept = snapshot_rounds(self._done)
+        kept = self._snapshots(self._done)
         for path in (self.folder / layout.PROTOTYPES).glob("*.safetensors"):
             if path.stem.isdigit() and int(path.stem) not in kept:
                 path.unlink(missing_ok=True)

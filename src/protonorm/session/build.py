@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from protonorm.config.experiment import Experiment
+from protonorm.core.node import COMMON
 from protonorm.core.randomness import seeded
 from protonorm.core.systems import System
 from protonorm.core.task import Task
@@ -15,7 +16,7 @@ from protonorm.data.assignments import noisy_labels
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
 from protonorm.data.partitions import parts_of
-from protonorm.federation.policy import Policy
+from protonorm.federation.policy import Policy, draw_held_out
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.models import widest
 from protonorm.models.choose import Network, Recipe, networks
@@ -67,7 +68,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         noise_length=experiment.protect.shared_length,
     )
     shares = experiment.train, experiment.split, experiment.validation
-    parts = parts_of(data, experiment.clients, experiment.partition, *shares)
+    parts = parts_of(data, experiment.clients, experiment.partition, *shares, experiment.common_test)
     names, held = data.client_names, data
     if experiment.label_noise != "none":
         wrong = noisy_labels(data.labels, data.num_classes, parts, experiment.label_noise, experiment.partition.seed)
@@ -101,6 +102,8 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
     """Return the policy of an experiment: cohort, evaluation schedule, quorum, retries and deadline."""
     parts = ["validation"] if experiment.validation > 0 else []  # parts that are not named are never read
     parts += ["test"] if experiment.tested else []
+    parts += [COMMON] if experiment.tested and experiment.common_test != "none" else []
+    held_out = draw_held_out(experiment.seed, experiment.clients, experiment.held_out_clients)
     return Policy(
         clients=experiment.clients,
         cohort_size=experiment.cohort_size,
@@ -113,6 +116,8 @@ def policy_of(experiment: Experiment, client_names: tuple[str, ...] | None = Non
         retries=experiment.retries,
         deadline=experiment.deadline,
         client_names=client_names,
+        by_cell=experiment.keep_classes,
+        held_out=held_out,
         system=None if experiment.system == System() else experiment.system,
         last_round=experiment.algorithm.last_round,
     )

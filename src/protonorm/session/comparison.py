@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
-from protonorm.analysis.breakdown import check_rule, headline, matching_local, plain_run, rows_by
+from protonorm.analysis.breakdown import UNITS, check_rule, headline, matching_local, plain_run, rows_by, units_of
 from protonorm.analysis.comparison import COLUMNS, Row, Unread, rows, whole
 from protonorm.analysis.contrasts import is_local, points
 from protonorm.analysis.tables import csv_text, latex_table, markdown_table
@@ -23,12 +23,11 @@ from protonorm.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
     from protonorm.config.experiment import Experiment
     from protonorm.session.comparing import Plan
     from protonorm.session.result import Result
-
-By = Literal["method", "round", "client", "class", "rule"]
 
 CURVES, MAP, REPORT = "accuracy.png", "partition.png", "report.html"
 
@@ -66,14 +65,15 @@ class Comparison:
             for method, paired in pairs.items()
         }
 
-    def frame(self, by: By = "method", rule: str | None = None) -> pandas.DataFrame:
+    def frame(self, by: str = "method", rule: str | None = None) -> pandas.DataFrame:
         """Return a pandas frame of the comparison. Needs pandas, `protonorm[frame]`.
 
         Accuracies are fractions in [0, 1], in the reported round.
 
         Args:
-            by: `method` for one row per method and rule, over seeds; `round`, `client`, `class` or `rule` for the rows
-                of all runs. By client and class, the accuracy in the matching run of `local` is added where one exists.
+            by: `method` for one row per method and rule, over seeds; `round`, `client`, `class`, `rule`, `client,class`
+                and so on, as of a `Result`, for the rows of all runs. By client and by class, the accuracy in the
+                matching run of `local` is added where one exists.
             rule: Prediction rule of the numbers by client and class; methods without it use their headline rule.
 
         Returns:
@@ -81,9 +81,8 @@ class Comparison:
         """
         from protonorm.data.own.tables import import_pandas
 
-        if not isinstance(by, str) or by not in get_args(By):
-            raise ValueError(f"by must be {', '.join(get_args(By))}, got {shown(by)}.")
-        records = self._method_rows() if by == "method" else self._run_rows(by, rule)
+        units = units_of(by, ("method", *UNITS))
+        records = self._method_rows() if units == "method" else self._run_rows(units, rule)
         frame: pandas.DataFrame = import_pandas().DataFrame(records)
         return frame
 
@@ -112,6 +111,27 @@ class Comparison:
         from protonorm.report.page import write_page
 
         return write_page(self._readable(), path, self.rows)
+
+    def plot(self, kind: Literal["accuracy", "partition"] = "accuracy") -> Figure:
+        """Draw the accuracy of each method over rounds, or the samples of each client and class, with matplotlib."""
+        from protonorm.report.figures import accuracy_curves, heat_map  # slow to import
+
+        if kind not in ("accuracy", "partition"):
+            raise ValueError(f"kind must be accuracy or partition, got {shown(kind)}.")
+        runs = self._readable()
+        return accuracy_curves(runs) if kind == "accuracy" else heat_map(next(iter(runs.values()))[0])
+
+    def figures(self) -> dict[str, pandas.DataFrame]:
+        """Return the data behind every figure of the report page as frames, by name. Needs pandas, `protonorm[frame]`.
+
+        Numbers are as on the page: accuracies in per cent, rounded, and of at most as many points as are drawn.
+        """
+        from protonorm.data.own.tables import import_pandas
+        from protonorm.report.page import figure_rows
+
+        return {
+            name: import_pandas().DataFrame(rows) for name, rows in figure_rows(self._readable(), self.rows).items()
+        }
 
     def draw(self, folder: Path) -> list[Path]:
         """Write the accuracy curves, the partition map and the report page, unless they are up to date."""
@@ -157,6 +177,9 @@ class Comparison:
         note = f"Test accuracy in per cent; {seeds}. Columns with * are chosen by the test part: optimistic."
         return html_table(self.title, head, body, note)
 
+    def _cells(self, method: str, position: int, rule: str | None) -> Any:
+        return self.results[method][position].cells(rule)
+
     def _readable(self) -> dict[str, list[Run]]:
         if not self.runs:
             raise ValueError("No run of this comparison can be read: there is nothing to compare.")
@@ -189,11 +212,11 @@ class Comparison:
         if rule is not None and all(rule not in run.info.rules for run in all_runs):
             check_rule(all_runs[0], rule)
         for method, group in self._readable().items():
-            for run in group:
+            for position, run in enumerate(group):
                 known_rule = rule if rule is None or rule in run.info.rules else None
-                records += [
-                    row | {"method": method} for row in rows_by(run, by, known_rule, matching_local(run, local))
-                ]
+                cells = partial(self._cells, method, position, known_rule)
+                rows = rows_by(run, by, known_rule, matching_local(run, local), cells)
+                records += [row | {"method": method} for row in rows]
         return records
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -24,7 +24,7 @@ from protonorm.runs import hub
 from protonorm.runs.archive import archive_runs
 from protonorm.runs.layout import RECORDS, find_run, find_runs, runs_root
 from protonorm.runs.run import Run, Summary, read_run
-from protonorm.runs.schema import RoundRecord
+from protonorm.runs.schema import Accuracy, RoundRecord
 from protonorm.session.build import build
 
 if TYPE_CHECKING:
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from protonorm.federation.population import SimulatedPopulation
     from protonorm.inference.trained import TrainedClient
-
-
-By = Literal["round", "client", "class", "rule"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,13 +82,19 @@ class Result:
         """Client names, M: names of their folders or files, or their numbers."""
         return tuple(map(self.run.client_name, range(self.run.info.experiment.clients)))
 
-    def accuracy(self, rule: str | None = None, of: str = "pooled") -> NDArray[np.float64]:
+    def accuracy(
+        self,
+        rule: str | None = None,
+        of: str = "pooled",
+        part: Literal["test", "validation", "common", "newcomers"] = "test",
+    ) -> NDArray[np.float64]:
         """Return the accuracy of a prediction rule in every round; NaN where it was not evaluated.
 
         Args:
             rule: Prediction rule; the method's headline rule by default.
-            of: A measure over clients (`pooled`, `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`),
-                or `clients` or `classes`.
+            of: A measure over clients (`pooled`, `mean`, `worst`, `p10`, `balanced`, `f1`, `log_loss`, `calibration`,
+                with `metrics="ranking"` also `auroc`, `auprc`, `sensitivity90` and so on), or `clients` or `classes`.
+            part: `test`, `validation`, the samples `common` to all clients, or the `newcomers`, which never train.
 
         Returns:
             An array (R,), or (R, M) for `of="clients"` and (R, K) for `of="classes"`.
@@ -105,10 +108,13 @@ class Result:
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
             width = len(self.client_names if of == "clients" else self.classes)
-            return np.array([find(record, rule) for record in self.history]).reshape(-1, width)
-        accuracies = [record.rules.get(rule) for record in self.history]
+            return np.array([find(record, rule, part) for record in self.history]).reshape(-1, width)
+        if part not in ("test", "validation", "common", "newcomers"):
+            raise ValueError(f"part must be test, validation, common or newcomers, got {shown(part)}.")
+        parts = [record.rules if part == "test" else getattr(record, part) for record in self.history]
+        accuracies: list[Accuracy | None] = [accuracies.get(rule) for accuracies in parts]
         return np.array(
-            [np.nan if accuracy is None else getattr(accuracy, of) for accuracy in accuracies], dtype=np.float64
+            [np.nan if accuracy is None else getattr(accuracy, of, np.nan) for accuracy in accuracies], dtype=np.float64
         )
 
     def summary(self, rule: str | None = None) -> Summary | None:
@@ -119,14 +125,15 @@ class Result:
         return self.run.summary(check_rule(self.run, rule))
 
     def frame(
-        self, by: By = "round", *, rule: str | None = None, alone: Result | Run | None = None
+        self, by: str = "round", *, rule: str | None = None, alone: Result | Run | None = None
     ) -> pandas.DataFrame:
         """Return a pandas frame of the run. Needs pandas, `protonorm[frame]`.
 
         Every row has the method, seed and round; rows by client also have its name, number, network and sample counts.
 
         Args:
-            by: `round` for one row per round and rule; `client`, `class` or `rule` for the reported round.
+            by: `round` for one row per round and rule; `client`, `class`, `rule` or `client,class` for the reported
+                round; `client,round`, `class,round` or, with `keep_classes=True`, `client,class,round` for every one.
             rule: Prediction rule of the numbers by client and class; the method's headline rule by default.
             alone: Run of the same clients without an exchange, whose accuracy and the gain over it are added.
 
@@ -135,7 +142,7 @@ class Result:
         """
         if not isinstance(alone, Result | Run | None):
             raise ValueError(f"alone must be a run or the result of one, got {shown(alone)}.")
-        rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone)
+        rows = rows_by(self.run, by, rule, alone.run if isinstance(alone, Result) else alone, partial(self.cells, rule))
         from protonorm.data.own.tables import import_pandas  # optional dependency
 
         frame: pandas.DataFrame = import_pandas().DataFrame(rows)
@@ -151,6 +158,21 @@ class Result:
         if not isinstance(checkpoint, str) or checkpoint not in ("chosen", "last"):
             raise ValueError(f"checkpoint must be chosen or last, got {shown(checkpoint)}.")
         return TrainedClients(self, checkpoint)
+
+    def figures(self) -> dict[str, pandas.DataFrame]:
+        """Return the data behind every figure of the run's report page, as `Comparison.figures` does."""
+        from protonorm.data.own.tables import import_pandas
+        from protonorm.report.page import by_method, figure_rows
+
+        return {name: import_pandas().DataFrame(rows) for name, rows in figure_rows(by_method([self.run])).items()}
+
+    def cells(self, rule: str | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Count right answers and test samples (M, K) by client and class, with the trained clients."""
+        matrices = np.zeros((len(self.client_names), len(self.classes), len(self.classes)), np.int64)
+        chosen = self.run.chosen.record if self.run.chosen else None
+        for id in np.flatnonzero(self.run.support(chosen)).tolist() if chosen else ():
+            matrices[id] = self.confusion(id, rule)
+        return matrices.diagonal(axis1=1, axis2=2), matrices.sum(2)
 
     def confusion(self, client: int | str | None = None, rule: str | None = None) -> NDArray[np.int64]:
         """Return a confusion matrix (K, K) on the test part: rows are true classes, columns predicted classes.
@@ -169,8 +191,10 @@ class Result:
         """
         rule, size = check_rule(self.run, rule), len(self.classes)
         counts = np.zeros((size, size), np.int64)
+        chosen = self.run.chosen.record if self.run.chosen else None
         for id in range(len(self.client_names)) if client is None else [self.run.find_client(client)]:
-            if not self.run.population.test[id].any():
+            evaluated = client is not None or chosen is None or self.run.support(chosen)[id]
+            if not self.run.population.test[id].any() or not evaluated:
                 continue
             data, part = self.population.dataset, self.population.parts[id].test
             labels = data.labels[part]
@@ -306,7 +330,7 @@ def experiment_of(run: Run, components: Mapping[str, Any] | None = None) -> Expe
         raise _not_held(run, "partition", partition.name)
     if "algorithm" not in components and "source" in info.algorithm.settings:
         raise _not_held(run, "algorithm", info.algorithm.name)
-    for name in ("models", "auxiliary"):
+    for name in ("models", "auxiliary", "optimiser"):
         if name not in components and (own := _own_network(settings.get(name))):
             raise _not_held(run, name, own)
     experiment = Experiment.of(settings | components)

@@ -39,7 +39,9 @@ class Published(ABC):
         """Load the images as a memory map."""
         arrays = self._open()[1].arrays
         chosen = take_samples(arrays.labels, self.samples) if self.samples else slice(None)
-        return Dataset(self.name, arrays.images[chosen], arrays.labels[chosen], arrays.classes)
+        official = arrays.split[chosen] > 0
+        known = official if official.any() and not official.all() else None
+        return Dataset(self.name, arrays.images[chosen], arrays.labels[chosen], arrays.classes, official=known)
 
     def description(self) -> dict[str, Any]:
         """Return a description of the content, independent of its path; the hash is of all samples."""

@@ -53,7 +53,7 @@ def _findings(task: Task, population: SimulatedPopulation, settings: ActorSettin
     settings.check_device(population.training.device)
     sizes = population.parts.sizes().sum(1)
     order = Order(int(sizes.argmax()), 1, 0)  # the client with the most samples
-    training = population.training.model_copy(update={"epochs": 1})
+    training = population.training.model_copy(update={"epochs": 1, "local_steps": None})
     one_epoch = SimulatedPopulation(
         task, population.dataset, population.parts, population.networks, training, features=population.features
     )

@@ -170,7 +170,9 @@ def measures(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
     """Build the table of measures, a row for each method and rule; no rows without recorded measures."""
     # name in the record: (title, meaning, whether it is a fraction, shown in per cent)
     described = {"p10": P10} | {
-        name: (metric.title, metric.meaning, metric.share) for name, metric in metrics().items()
+        name: (metric.title, metric.meaning, metric.share)
+        for name, metric in metrics().items()
+        if any(name in run.measures for runs in groups.values() for run in runs)
     }
     lines: list[dict[str, Any]] = []
     for row in (row for row in table if row.method in groups):

@@ -181,6 +181,59 @@ def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any
     }
 
 
+def figure_rows(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, list[dict[str, Any]]]:
+    """Return the data behind each figure of the page as rows, by the figure's name, with the numbers that are drawn."""
+    data = content(groups, table)["data"]
+    rows: dict[str, list[dict[str, Any]]] = {
+        chart["id"]: [
+            {"line": line["name"], "round": round, "value": line["y"][i]}
+            | {end: line[end][i] for end in ("low", "high") if end in line}
+            for line in chart["lines"]
+            for i, round in enumerate(line["x"])
+        ]
+        for charts in data["charts"].values()
+        for chart in charts
+    }
+    rows["traffic"] = [
+        {name: value for name, value in row.items() if name != "slot"} for row in data["traffic"]["rows"]
+    ]
+    rows["samples"] = [
+        {"population": one["name"], "client": client, "network": network, "class": name}
+        | {part: one[part][i][k] for part in ("train", "validation", "test")}
+        for one in data["populations"]
+        for i, (client, network) in enumerate(zip(one["clients"], one["networks"], strict=True))
+        for k, name in enumerate(one["classes"])
+    ]
+    populations = {one["name"]: one for one in data["populations"]}
+    for unit, noun in (("clients", "client"), ("classes", "class")):
+        rows[unit] = [
+            {"method": run["method"], "seed": run["seed"], "rule": rule, "round": round, noun: name, "accuracy": value}
+            for run in data["runs"]
+            for rule, accuracies in run["rules"].items()
+            for round, values in zip(run["rounds"], accuracies[unit], strict=True)
+            for name, value in zip(populations[run["population"]][unit], values or (), strict=False)
+        ]
+    columns = ("client", "seed", "samples", "network", "accuracy", "reference", "gain")
+    rows["gains"] = [
+        {
+            "comparison": panel["title"],
+            **dict(zip(columns, case, strict=True)),
+            "network": data["gains"]["networks"][case[3]],
+        }
+        for panel in data["gains"]["panels"]
+        for case in panel["cases"]
+    ]
+    rows["sphere"] = [
+        {"run": one["name"], "round": round, "class": populations[one["population"]]["classes"][k]}
+        | dict(zip(("x", "y", "z", "nearest", "angle"), point, strict=True))
+        for one in data["spheres"]
+        for round, view in zip(one["rounds"], one["views"], strict=True)
+        for k, point in enumerate(view["points"])
+        if point
+    ]
+    return {name: lines for name, lines in rows.items() if lines}
+
+
 def title(groups: Groups) -> str:
     """Return the title of the page: its methods and data."""
     data = by_data(groups)
