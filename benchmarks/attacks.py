@@ -237,7 +237,8 @@ def measure(
                     own = {"algorithm": method, "combine": rule} | (METHODS[method] if networks is None else {})
                     splits = [{"seed": seed, "partition": {**partition, "seed": seed}} for seed in seeds]
                     results = [play(base | own | split, lie, range(count), patched) for split in splits]
-                    case = {"method": method, "combine": rule, "attack": lie, "liars": 0 if lie == "honest" else count}
+                    case = {"method": method, "combine": rule, "attack": lie, "clients": clients}
+                    case |= {"liars": 0 if lie == "honest" else count}
                     cases.append(case | {name: [result[name] for result in results] for name in results[0]})
                     mean = np.mean([np.mean(result["accuracy"][count:]) for result in results])
                     notify(f"{method}, {rule}, {lie}, {count} of {clients}: {mean:.1%}")
@@ -251,17 +252,19 @@ def table(result: dict[str, Any]) -> list[list[str]]:
     the 95 % interval; of a backdoor the share of pictures with the pattern that are taken for its class. * where every
     liar was refused or named in every run.
     """
-    rules = list(dict.fromkeys(case["combine"] for case in result["cases"]))
-    honest = {(case["method"], case["combine"]): case for case in result["cases"] if case["attack"] == "honest"}
-    keys = dict.fromkeys((case["method"], case["attack"], case["liars"]) for case in result["cases"])
+    cases, rules = result["cases"], list(dict.fromkeys(case["combine"] for case in result["cases"]))
+    honest = {(case["method"], case["clients"], case["combine"]): case for case in cases if case["attack"] == "honest"}
     rows = [["method", "lie", "liars", *rules]]
-    for key in keys:
-        found = {
-            case["combine"]: case for case in result["cases"] if (case["method"], case["attack"], case["liars"]) == key
-        }
-        cells = [_cell(found[rule], honest.get((key[0], rule))) if rule in found else "–" for rule in rules]
-        rows.append([key[0], key[1], f"{key[2]} of {result['clients']}", *cells])
+    for key in dict.fromkeys(map(_line, cases)):
+        found = {case["combine"]: case for case in cases if _line(case) == key}
+        method, clients, liars, lie = key
+        cells = [_cell(found[rule], honest.get((method, clients, rule))) if rule in found else "–" for rule in rules]
+        rows.append([method, lie, f"{liars} of {clients}", *cells])
     return rows
+
+
+def _line(case: Mapping[str, Any]) -> tuple[str, int, int, str]:
+    return case["method"], case["clients"], case["liars"], case["attack"]
 
 
 def costs(case: Mapping[str, Any], honest: Mapping[str, Any]) -> list[float]:

@@ -35,7 +35,7 @@ TRAINED: dict[str, Any] = {"name": "cifar100", "samples": 15_000}
 SMALL = "frozen:efficientnet_lite0@96"  # of the rounds
 ROUNDS: dict[str, dict[str, Any]] = {
     "stored features": {"models": SMALL, "feature_dim": 512},
-    "pictures, networks of `paper`": {"models": "paper"},
+    "pictures, networks of `paper`": {"models": "paper", "dataset": {"name": "cifar100", "samples": 1500}},
 }
 HALF = 1024  # pictures in bfloat16
 COMMON: dict[str, Any] = {"clients": 20, "batch_size": 32, "partition": {"name": "dirichlet", "alpha": 0.5}}
@@ -104,7 +104,7 @@ def start(name: str, samples: str, *trunks: str) -> None:
 
 def train(dataset: dict[str, Any], way: dict[str, Any], rounds: int, notify: Callable[[str], None]) -> dict[str, Any]:
     """Time rounds of ProtoNorm in this process, evaluation included, after a first one."""
-    settings = COMMON | way | {"dataset": dataset, "algorithm": "protonorm", "rounds": rounds + 1}
+    settings = COMMON | {"dataset": dataset} | way | {"algorithm": "protonorm", "rounds": rounds + 1}
     with tempfile.TemporaryDirectory() as root, one_thread():
         run = MeasuredRun(settings, Path(root) / "run", Serial)
         notify(f"trunks: {rounds + 1} rounds of {settings['models']}")

@@ -79,6 +79,10 @@ GAINS = (
     "Mean points over Choir, alone, of the same client, over all seeds with both; below, the median training samples."
 )
 
+CALIBRATION = (
+    "Expected calibration error in points, mean over clients and seeds; empty for rules without probabilities."
+)
+
 
 def tables(findings: Findings) -> Sequence[Table]:
     """Show the accuracies, what clients gain by their size, and what was sent."""
@@ -91,7 +95,9 @@ def tables(findings: Findings) -> Sequence[Table]:
     gained = [_gains(findings, column) for column in columns]
     rows = [(name, [entries[part] for entries in gained]) for part, name in enumerate(THIRDS)]
     gains = Table("What clients gain by Choir", "Clients", rows=rows, explanation=GAINS, **titles)
-    return [*accuracy_tables(findings), *([gains] if "Choir" in findings.rows else []), sent]
+    rows = [(row, [_calibration(findings, row, column) for column in columns]) for row in findings.rows]
+    errors = Table("Calibration error", "Algorithm", rows=rows, explanation=CALIBRATION, **titles)
+    return [*accuracy_tables(findings), *([gains] if "Choir" in findings.rows else []), errors, sent]
 
 
 def _gains(findings: Findings, column: str) -> list[TableEntry]:
@@ -113,6 +119,14 @@ def _gains(findings: Findings, column: str) -> list[TableEntry]:
         TableEntry(f"{np.nanmean(gain):+.1f}", f"{np.median(size):.0f} samples") if gain else TableEntry("")
         for gain, size in zip(gains, sizes, strict=True)
     ]
+
+
+def _calibration(findings: Findings, row: str, column: str) -> TableEntry:
+    """Average the calibration error over seeds, in the reported rounds under the headline rule."""
+    records = [(run.info.headline, run.chosen.record) for run in findings.finished(row, column) if run.chosen]
+    accuracies = [record.rules.get(rule) for rule, record in records]
+    errors = [error for one in accuracies if (error := getattr(one, "calibration", None)) is not None]
+    return TableEntry(f"{100 * float(np.mean(errors)):.1f}" if errors else "")
 
 
 def _megabytes(findings: Findings, row: str, column: str) -> TableEntry:

@@ -16,8 +16,9 @@ from protonorm.session.build import build
 
 # Methods whose messages have the form of another one's. A method that is not listed is tested with `make test`.
 ALIKE = {
-    **dict.fromkeys(("fedproto", "fedtgp", "fedorgp", "fedsa", "fedsaf", "fedhp"), "protonorm"),
-    **dict.fromkeys(("fednh", "feduv"), "fedavg"),
+    **dict.fromkeys(("fedproto", "tinyproto", "fedtgp", "fedorgp", "fedsa", "fedsaf", "fedhp"), "protonorm"),
+    **dict.fromkeys(("fedkwaz", "fedl2g"), "protonorm"),
+    **dict.fromkeys(("fednh", "feduv", "fedprox", "ditto", "moon", "fedper", "fedrep", "fedpac", "fpl"), "fedavg"),
     **dict.fromkeys(("fedrolex", "fjord"), "heterofl"),
     **dict.fromkeys(("fml", "fedmrl", "duet"), "fedkd"),
     "fedre": "fedgh",

@@ -93,7 +93,7 @@ def test_docstrings_begin_with_the_verbs_of_the_field():
 def test_the_package_has_a_bounded_size():
     files = list((ROOT / "src").rglob("*.py"))
     assert len(files) <= 270
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 40_715
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 41_603
 
 
 TRACE = """
@@ -294,7 +294,7 @@ def test_sources_that_are_not_installed_have_no_version(monkeypatch):
 
 def test_the_page_of_the_scope_says_what_each_method_sends():
     told = {}
-    for methods, said in re.findall(r"^\| ([a-z, ]+) \| (`.*?|nothing) \|", read("docs/scope.md"), re.MULTILINE):
+    for methods, said in re.findall(r"^\| ([a-z0-9, ]+) \| (`.*?|nothing) \|", read("docs/scope.md"), re.MULTILINE):
         told |= {name: set(re.findall(r"`(\w+)`", said)) for name in methods.split(", ")}
     assert told.keys() == ALGORITHMS.keys()
     for name, said in told.items():

@@ -46,6 +46,10 @@ HeteroFL, FedRolex and FjORD send parameters alone, the smaller |model|: batch n
 Narrower clients, as with `models=plain@1,0.5`, send less up, and the numbers by schema are a bound. FedMRL's small
 network has 128 features. With `gamma=auto` ProtoNorm's server sends one number more to each client.
 
+TinyProto's s are the positions of a class. C are FPL's clusters, counted as if no two prototypes were in one.
+FedPAC's N are the clients of a round. FedL2G's K_i are the classes of one batch, counted as if it had all of a
+client's classes.
+
 AFL, FedCGS and Choir send statistics of frozen features, once: P(P + 1)/2 + P·K numbers for each trunk, P = D + 1, and
 are sent a head of P·K, or Choir the sums.
 """

@@ -3,7 +3,7 @@
 Symbols of the schema depend on the data: K_i classes in client i's training part, K' classes over all clients. The
 counts are those of a round in which every client replies and the server knows all K' classes: usually from the second
 round on. Where the schema allows several forms, the first counts: FedKD sends a matrix in factors where that is
-shorter, so its counts are upper bounds.
+shorter, so its counts are upper bounds, as are those of FPL's clusters.
 """
 
 from __future__ import annotations
@@ -48,11 +48,16 @@ def round_floats(task: Task, train: NDArray[np.int64], cohort: Sequence[int] | N
     schema, owned = task.schema, train > 0
     present_classes = int(owned.any(0).sum())  # K'
     chosen = owned if cohort is None else owned[list(cohort)]
+    most = {
+        "K'": present_classes,
+        "N": len(chosen),
+        "C": int(chosen.sum()),
+    }  # N clients; C clusters, at most one a vector
     own, clients = np.unique(chosen.sum(1), return_counts=True)  # distinct K_i, and the number of clients with each
-    ups = (schema.numbers(schema.up, {"K_i": classes, "K'": present_classes}) for classes in own.tolist())
+    ups = (schema.numbers(schema.up, {"K_i": classes} | most) for classes in own.tolist())
     return Traffic(
         up=sum(count * floats for count, floats in zip(clients.tolist(), ups, strict=True)),
-        down=len(chosen) * schema.numbers(schema.down, {"K'": present_classes}),
+        down=len(chosen) * schema.numbers(schema.down, most),
     )
 
 

@@ -9,17 +9,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from protonorm.algorithms.duet import Duet
-    from protonorm.algorithms.fedavg import FedAvg, FedUV
+    from protonorm.algorithms.fedavg import MOON, Ditto, FedAvg, FedProx, FedUV
     from protonorm.algorithms.feddistill import FedDistill, FedMD
     from protonorm.algorithms.fedgh import FedGH, FedRE
     from protonorm.algorithms.fedhp import FedHP
+    from protonorm.algorithms.fedkwaz import FedKWAZ
+    from protonorm.algorithms.fedl2g import FedL2G
     from protonorm.algorithms.fedmrl import FedMRL
     from protonorm.algorithms.fednh import FedNH
-    from protonorm.algorithms.fedproto import FedProto
+    from protonorm.algorithms.fedper import FedPAC, FedPer, FedRep
+    from protonorm.algorithms.fedproto import FedProto, TinyProto
     from protonorm.algorithms.fedsa import FedSA
     from protonorm.algorithms.fedsaf import FedSAF
     from protonorm.algorithms.fedtgp import FedORGP, FedTGP
     from protonorm.algorithms.fml import FML, FedKD
+    from protonorm.algorithms.fpl import FPL
     from protonorm.algorithms.heterofl import FedRolex, FjORD, HeteroFL
     from protonorm.algorithms.lgfedavg import FedGen, LGFedAvg
     from protonorm.algorithms.local import Local
@@ -96,14 +100,16 @@ _NAMES = {
 }
 
 __all__ = [
-    "FML", "Additive", "Algorithm", "Alignment", "Averaged", "AveragedByClass", "AveragedModel", "Client", "Comparison",
-    "Contribution", "Dataset", "Diverged", "Duet", "Experiment", "FedAvg", "FedDistill", "FedGH", "FedGen", "FedHP",
-    "FedKD", "FedMD", "FedMRL", "FedNH", "FedORGP", "FedProto", "FedRE", "FedRolex", "FedSA", "FedSAF", "FedTGP",
-    "FedUV", "Field", "FixedTargets", "FjORD", "HeteroFL", "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Prototypes",
+    "FML", "FPL", "MOON", "Additive", "Algorithm", "Alignment", "Averaged", "AveragedByClass", "AveragedModel",
+    "Client", "Comparison", "Contribution", "Dataset", "Ditto", "Diverged", "Duet", "Experiment", "FedAvg",
+    "FedDistill", "FedGH", "FedGen", "FedHP", "FedKD", "FedKWAZ", "FedL2G", "FedMD", "FedMRL", "FedNH", "FedORGP",
+    "FedPAC", "FedPer", "FedProto", "FedProx", "FedRE", "FedRep", "FedRolex", "FedSA", "FedSAF", "FedTGP", "FedUV",
+    "Field", "FixedTargets", "FjORD", "HeteroFL", "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Prototypes",
     "Result", "Run", "Schedule", "Schema", "Server", "SharedHead", "SplitModel", "Step", "Sums", "Task", "Tensors",
-    "TooFewReplies", "TrainedClient", "Training", "__version__", "align", "class_means", "class_vectors", "compare",
-    "fit_labels", "head_of", "head_slots", "load_client", "load_run", "make_schema", "prototype_loss", "read_run",
-    "received_prototypes", "run", "snapshot", "split", "stack_prototypes", "train_prototypes",
+    "TinyProto", "TooFewReplies", "TrainedClient", "Training", "__version__", "align", "class_means",
+    "class_vectors", "compare", "fit_labels", "head_of", "head_slots", "load_client", "load_run", "make_schema",
+    "prototype_loss", "read_run", "received_prototypes", "run", "snapshot", "split", "stack_prototypes",
+    "train_prototypes",
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Settings of measures, local work and optimisers: equal bits on every engine, and after a resumption."""
 
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from protonorm.config.experiment import LATER
 from protonorm.core import Order, seeded
-from protonorm.core.node import OPTIMISER
+from protonorm.core.node import OPTIMISER, OptimiserMemory
 from protonorm.federation.client import first_state, train_step
 from protonorm.runs.run import read_run
 from protonorm.session.build import build
@@ -194,3 +195,23 @@ def test_an_optimiser_that_does_not_fit_ends_the_run_in_a_sentence(tmp_path, own
     with pytest.raises(ValueError, match=sentence):
         run(spiral(algorithm="local", optimiser=f"{own}:{name}", **settings), tmp_path)
     assert not read_run(run_folder(spiral(algorithm="local", optimiser=f"{own}:{name}", **settings), tmp_path)).rounds
+
+
+def test_each_call_of_a_round_has_a_state_of_its_own():
+    """A method may train its head, then its features; calls in another order in the next round are refused."""
+    where = site(0, momentum=0.9, optimiser_state="kept").client(1)
+
+    def trained(before, *parts):
+        memory = OptimiserMemory(before)
+        client = replace(where, memory=memory)
+        for part in parts:
+            client.fit(lambda x, y: client.cross_entropy(client.model(x), y), getattr(client.model, part))
+        return memory.after
+
+    kept = trained({}, "head", "features")
+    heads = len(list(where.model.head.parameters()))
+    assert sum(name.startswith("0.0.") for name in kept) == heads
+    assert {name[:4] for name in kept} == {"0.0.", "1.0."}
+    assert trained(kept, "head", "features").keys() == kept.keys()
+    with pytest.raises(ValueError, match="optimiser_state must be new where weights change"):
+        trained(kept, "features", "head")

@@ -10,7 +10,8 @@ from protonorm.federation.policy import Policy
 from protonorm.federation.server import Gathering, Replies, admit
 from tests.contract.playing import same, spiral_rounds
 
-STACKING = {"fedtgp", "fedorgp", "fedgh", "fedre"}  # their servers train on all prototypes of a round
+# Their servers train on all prototypes of a round, cluster them, or pass on all heads.
+STACKING = {"fedtgp", "fedorgp", "fedgh", "fedre", "fpl", "fedpac"}
 MANY = 40
 
 

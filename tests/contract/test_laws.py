@@ -94,6 +94,7 @@ def test_a_client_computes_the_same_alone_or_after_others(method):
 
 COUNTING = {  # methods whose clients say how many samples they train on
     **{name: {} for name in ("fedavg", "feduv", "lgfedavg", "fedmrl", "fjord", "duet", "fedgen", "fednh", "fedhp")},
+    **{name: {} for name in ("fedprox", "ditto", "moon", "fedper", "fedrep", "fedpac", "fpl", "tinyproto")},
     **{name: {"weighting": "samples"} for name in ("fedproto", "heterofl", "fedrolex")},
 }
 
@@ -181,6 +182,8 @@ BESIDE: dict[tuple[str, str], dict[str, Any]] = {
     ("protonorm", "schedule.stop"): {"schedule": {"epsilon": 0.1}},
     ("targets", "gamma"): {"loss": "squared"},
     ("fedsaf", "beta"): {"rotation": True},
+    ("tinyproto", "mu"): {"scaling": "mean"},
+    ("fedkwaz", "alone"): {"global_stage": False},
     ("fedmd", "digest_batch_size"): {"samples": 20},
 }
 FROM_FILES = {(method, name) for method in ("targets", "fedmd") for name in ("targets", "public", "sha256")}

@@ -178,6 +178,25 @@ def test_who_shares_a_class_with_a_liar_alone_is_not_named():
     assert [bool(one.alarm) for one in fold.standings()] == [False, False, False, True, False]
 
 
+def test_a_majority_of_liars_in_one_class_does_not_win_it():
+    """Two liars are opposed to four on row 0; on row 1 they are two against one of these."""
+    liar = [[-1.0, 0.0], [0.0, -1.0]]
+    clients = [[1.0, 0.0], [0.0, 1.0]], *[[[1.0, 0.0], None]] * 3, liar, liar
+    assert torch.tensor(combined("trust", *clients)).allclose(torch.eye(2), atol=1e-6)
+    assert combined("cosine", *clients)[1] == [0.0, -1.0]
+
+
+def test_nobody_is_long_beside_zeros():
+    fold = fold_of("trust")()
+    for one in rows([[3.0, 4.0]], [[3.0, 4.0]], [[0.0, 0.0]], [[3.0, 4.0]]):
+        fold.add(one)
+    assert [bool(one.alarm) for one in fold.standings()] == [False, False, True, False]
+    pair = fold_of("trust")()
+    for one in rows([[3.0, 4.0]], [[0.0, 0.0]]):
+        pair.add(one)
+    assert [one.length for one in pair.standings()] == [1.0, 1.0]
+
+
 def test_clients_that_share_no_class_are_believed_alike():
     one, two = [[1.0, 0.0], None], [None, [0.0, 3.0]]
     assert combined("trust", one, two) == [[1.0, 0.0], [0.0, 3.0]]

@@ -11,7 +11,7 @@ from protonorm.core.combine import Contribution, Mean, scaled
 from protonorm.core.systems import System, arrivals, waited
 from protonorm.core.task import message_for
 from protonorm.engines.serial import Serial
-from protonorm.session.build import build
+from protonorm.session.build import build, policy_of
 from tests.support import contents, run, run_folder, spiral
 
 LATE = {"delay": "lognormal:10,1", "stragglers": 0.3, "dropout": 0.1, "asynchronous": True, "staleness": 2}
@@ -32,6 +32,14 @@ def test_a_round_waits_for_whoever_would_be_too_late():
     assert patient[-1].started == {fast[0]: 9, 1 - fast[0]: 0}
     strict = System(stragglers=0.5, asynchronous=True, staleness=0)
     assert [plan.seconds for plan in islice(arrivals(strict, 0, 2, 2), 3)] == [10] * 3
+
+
+def test_clients_that_are_held_out_never_train(tmp_path):
+    result = run(spiral(rounds=3, system=LATE, held_out=0.34), out=tmp_path)
+    held = set(policy_of(result.experiment).held_out)
+    trained = [set(range(6)) if record.cohort == "all" else set(record.cohort) for record in result.history]
+    assert len(held) == 2
+    assert not held & set().union(*trained)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -14,6 +14,7 @@ import pytest
 
 import protonorm as pn
 from protonorm.data.own.datasets import PFLlib
+from protonorm.data.partitions import Dirichlet, partition
 from protonorm.session.build import build
 
 MNIST = ({0: 140, 1: 890, 4: 1, 5: 319, 7: 29, 8: 1067, 9: 184}, {0: 3628})  # label: samples
@@ -74,6 +75,14 @@ def test_the_shipped_form(tmp_path, protocol):
     )
 
 
+def test_dirichlet_draws_the_partition_that_they_ship():
+    """With seed 1 and α = 0.1, from the 70,000 labels of MNIST."""
+    labels = np.repeat(np.arange(10), [6903, 7877, 6990, 7141, 6824, 6313, 6876, 7293, 6825, 6958])
+    train, test = partition(labels, 20, Dirichlet(alpha=0.1)).class_counts(labels, 10)
+    for id, counts in ((0, MNIST[0]), (16, MNIST[1])):
+        assert {k: count for k, count in enumerate((train + test)[id].tolist()) if count} == counts
+
+
 def test_clients_are_in_the_order_of_their_numbers(tmp_path):
     samples = [(np.full((4, 3), id, np.float32), np.array([0, 1, 0, 1])) for id in range(11)]
     data = PFLlib(clients(tmp_path, samples)).load()
@@ -126,7 +135,7 @@ def test_files_that_do_not_belong_together_are_refused(tmp_path):
     x, y, _ = digits({0: 8, 1: 8})
     folder = clients(tmp_path, [(x, y), (x, y)])
     (folder / "config.json").write_text(json.dumps({"Size of samples for labels in clients": [[[0, 8], [1, 7]]]}))
-    with pytest.raises(ValueError, match="counts other samples of client 0 than its two files have"):
+    with pytest.raises(ValueError, match="config.json counts is not what the clients' files have"):
         PFLlib(folder).load()
     (folder / "config.json").unlink()
     assert PFLlib(folder).load().clients == 2

@@ -350,3 +350,12 @@ def test_of_very_many_clients_the_page_shows_some_and_says_so(tmp_path):
     assert {len(one) for one in run["rules"]["logits"]["clients"]} == {200}
     assert len(population["majority"]["clients"]) == 200
     assert "450 clients" in population["name"]
+
+
+def test_simulated_seconds_are_summed_over_rounds(tmp_path):
+    """A synchronous round in which each of the clients takes two simulated seconds takes two."""
+    runs = [run(spiral(rounds=3, system={"delay": "constant:2"}), out=tmp_path).run]
+    text = page(runs, tmp_path)
+    (chart,) = [chart for chart in data(text)["charts"]["seconds"] if chart["id"] == "simulated"]
+    assert (chart["lines"][0]["x"], chart["lines"][0]["y"]) == ([1, 2, 3], [2, 4, 6])
+    assert "Simulated time of all rounds: ProtoNorm 6" in words(text)

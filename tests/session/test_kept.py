@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
 import protonorm as pn
+from protonorm.core.task import Counts
+from protonorm.federation.evaluation import Tally
 from protonorm.report.page.write import content
 from protonorm.runs.archive import archive_runs
 from protonorm.runs.arrays import unfit
@@ -111,3 +114,14 @@ def test_a_comparison_is_plotted(tmp_path):
     assert {*comparison.frame(by="client,class")["method"]} == {"fedproto", "local"}
     with pytest.raises(ValueError, match="kind must be accuracy or partition"):
         comparison.plot("sphere")
+
+
+def test_answers_of_a_client_that_was_counted_late_are_in_its_row():
+    """Client 1 comes first: of class 1 two of three are right; client 0 has one sample of class 0, and no answer."""
+    tally = Tally("test", ("logits",), 2, 2, by_cell=True)
+    first = {"support": [0, 3], "correct.logits": [0, 2], "predicted.logits": [1, 2], "unseen": 0}
+    for id, counts in ((1, first), (0, {"support": [1, 0], "unseen": 0})):
+        tally.add(Counts(id, {f"test.{name}": torch.tensor(value) for name, value in counts.items()}))
+    arrays = tally.arrays()
+    assert arrays["test.support.cells"].tolist() == [[1, 0], [0, 3]]
+    assert arrays["test.correct.cells.logits"].tolist() == [[0, 0], [0, 2]]

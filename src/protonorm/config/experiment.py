@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 import torch
 from pydantic import (
-    AfterValidator,
     Field,
     PrivateAttr,
     StringConstraints,
@@ -33,7 +32,7 @@ from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import error_text
 from protonorm.core.robust import Rule
 from protonorm.core.settings import sentences
-from protonorm.core.systems import System, make_system
+from protonorm.core.systems import System, SystemSettings
 from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
 from protonorm.core.types import Below1, Count, Fraction, Positive, Seed, Share, Whole, Width, shown
@@ -137,9 +136,7 @@ class Experiment(Training):
     keep_classes: bool = Field(default=False, description="whether right answers are kept by client and class together")
     quorum: Fraction = Field(default=1.0, description="share of the cohort that must reply for a round to count")
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
-    system: Annotated[Any, AfterValidator(make_system)] = Field(
-        default={}, description="simulated delays and failures of clients, and who is waited for"
-    )
+    system: SystemSettings = Field(default={}, description="simulated delays and failures, and who is waited for")
     deadline: Positive | None = Field(default=None, description="seconds of a round after which clients are lost")
 
     _changed: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -273,8 +270,6 @@ class Experiment(Training):
         if self.control == "solo" or self.algorithm.last_round:
             reason = "is finished after fixed rounds" if self.control == "none" else "has no server with control=solo"
             raise ValueError(f"system.asynchronous must be false for {type(self.algorithm).__name__}, which {reason}.")
-        if self.held_out:
-            raise ValueError("held_out must be 0 with system.asynchronous, where any client may be next.")
         if system.deadline:
             raise ValueError(
                 "system.deadline must be left out with system.asynchronous: system.staleness bounds delays."

@@ -137,6 +137,11 @@ class Algorithm(ABC):
         del client
         return {}
 
+    def prototypes_of(self, client: Client, message: Tensors) -> Tensors:
+        """Return a message with its prototypes (K', d), if it has them in another form."""
+        del client
+        return message
+
     def receive(self, client: Client, state: Tensors, message: Tensors) -> Tensors | None:
         """Return a client's state with the shared model parts of a message; None if the method shares none."""
         return None

@@ -95,12 +95,13 @@ class Robust(ABC):
         size = len(self._kept)
         own, others = torch.zeros(2, size, dtype=torch.float64)
         for x, weight in self._judged():
-            present = (weight > 0).any(2)  # (N, L)
+            length = lengths(x, weight)
+            present = (weight > 0).any(2) & (length > 0)  # (N, L); nothing is many times as long as zero
             several = present & (present.sum(0) > 2)  # at least two others say how long is usual
             compared = torch.where(several.any(1, keepdim=True), several, present & (present.sum(0) > 1))
-            own += (lengths(x, weight).square() * compared).sum(1)
-            others += (median_of_others(lengths(x, weight), present).square().nan_to_num(posinf=0.0) * compared).sum(1)
-        ratio = torch.where(own == others, 1.0, (own / others).sqrt())  # inf if all others are zero
+            own += (length.square() * compared).sum(1)
+            others += (median_of_others(length, present).square().nan_to_num(posinf=0.0) * compared).sum(1)
+        ratio = torch.where(own == others, 1.0, (own / others).sqrt())
         _, cosine = self.agreement()
         usual = median_of_others(cosine, torch.ones(size, dtype=torch.bool)).nan_to_num(posinf=0.0)
         return [Standing(*row) for row in zip(ratio.tolist(), cosine.tolist(), usual.tolist(), strict=True)]
@@ -211,8 +212,8 @@ class Cosine(Robust):
         return weighted_mean(bounded(x, weight), torch.where((share > 0).any(0), share, weight))
 
 
-class Trust(Cosine):
-    """As `cosine`, with weights that also count how far a client agrees with the others in all its vectors.
+class Trust(Robust):
+    """Mean of bounded vectors weighted by how far a client agrees with the others in all its vectors, and in each.
 
     Where two clients alone have a class, nothing else says which of them lies.
     """
@@ -225,8 +226,11 @@ class Trust(Cosine):
         return super().sums()
 
     def center(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Weight by the square of the trust, and by max(cosine, 0)."""
-        return super().center(x, weight * self._trust.square().reshape(-1, 1, 1))
+        """Weight by the square of the trust, and by max(cosine, 0) to the mean direction of those that are trusted."""
+        weight = weight * self._trust.square().reshape(-1, 1, 1)
+        middle = unit(weighted_mean(unit(x), weight).unsqueeze(0))  # (1, L, P)
+        share = weight * (unit(x) * middle).sum(2, keepdim=True).clamp(min=0)
+        return weighted_mean(bounded(x, weight), torch.where((share > 0).any(0), share, weight))
 
     def _total(self, name: str) -> Tensor:
         kept, self._kept = self._kept, [part for part, sound in zip(self._kept, self._sound, strict=True) if sound]

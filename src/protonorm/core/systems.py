@@ -6,18 +6,19 @@ engine and after a resume.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, Le
 from numpy.typing import NDArray
-from pydantic import AfterValidator, AllowInfNan
+from pydantic import AfterValidator
 
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.settings import dataclass, validated
 from protonorm.core.types import NOT_TRUTH, STRICT, Below1, Fraction, NonNegative, Positive, Whole, shown
 
+LONGEST = 1e9  # seconds of a delay, and factor of a straggler
 DELAYS = {"constant": 1, "uniform": 2, "exponential": 1, "lognormal": 2}  # numbers of each distribution
 DELAY = re.compile(r"(\w+):(\d{1,9}(?:\.\d*)?)(?:,(\d{1,9}(?:\.\d*)?))?", re.ASCII)
 
@@ -43,7 +44,7 @@ class System:
 
     delay: Delay = "constant:1"  # seconds of a client in a round, drawn for each
     stragglers: Below1 = 0.0  # share of the clients that are always slower …
-    slowdown: Annotated[float, Ge(1), AllowInfNan(False), NOT_TRUTH] = 10.0  # … by this factor
+    slowdown: Annotated[float, Ge(1), Le(LONGEST), NOT_TRUTH] = 10.0  # … by this factor
     dropout: Below1 = 0.0  # probability that a client fails in a round
     deadline: Positive | None = None  # simulated seconds after which a synchronous round goes on without a client
     asynchronous: bool = False  # whether a round ends when part of the running clients have replied
@@ -73,12 +74,11 @@ class System:
                 delays = np.random.exponential(first, clients)
             else:
                 delays = np.random.uniform(first, second, clients)
-            return delays, np.random.uniform(size=clients) < self.dropout, np.random.permutation(clients).tolist()
+            fails, order = np.random.uniform(size=clients) < self.dropout, np.random.permutation(clients)
+        return np.minimum(delays, LONGEST), fails, order.tolist()
 
 
-def make_system(settings: Any) -> System:
-    """Create a system from its settings, or return one as it is; raise ValueError if they are invalid."""
-    return settings if isinstance(settings, System) else validated(System, settings, "system", "system.")
+SystemSettings = Annotated[Any, AfterValidator(lambda given: validated(System, given, "system", "system."))]
 
 
 class Plan(NamedTuple):
@@ -119,11 +119,11 @@ def waited(system: System, seed: int, round: int, clients: int, cohort: list[int
     return Plan(round, cohort, dict(sorted(lost.items())), dict.fromkeys(cohort, round - 1), set(), float(seconds))
 
 
-def arrivals(system: System, seed: int, clients: int, running: int) -> Iterator[Plan]:
+def arrivals(system: System, seed: int, clients: int, running: int, apart: Sequence[int] = ()) -> Iterator[Plan]:
     """Plan asynchronous rounds: of so many running clients, a round takes the first that finish.
 
     A client that finished begins again with the message of the round, or another one in its place. A round waits for
-    clients that would become more than `staleness` rounds late.
+    clients that would become more than `staleness` rounds late. Clients that are `apart` never train.
     """
     speeds = system.speeds(seed, clients)
     jobs: dict[int, tuple[float, int, bool]] = {}  # by client: when it finishes, round of its message, whether it fails
@@ -131,7 +131,7 @@ def arrivals(system: System, seed: int, clients: int, running: int) -> Iterator[
     while True:
         round += 1
         delays, fails, order = system.draw(seed, round, clients)
-        for id in [id for id in order if id not in jobs][: running - len(jobs)]:
+        for id in [id for id in order if id not in jobs and id not in apart][: running - len(jobs)]:
             jobs[id] = clock + float(delays[id] * speeds[id]), round - 1, bool(fails[id])
         by_time = sorted(jobs, key=lambda id: (jobs[id][0], id))
         if all(jobs[id][2] for id in by_time):  # somebody has to reply

@@ -48,7 +48,8 @@ class Policy:
         """Plan the rounds of a simulated system after those that are done."""
         assert self.system is not None
         if self.system.asynchronous:
-            yield from islice(arrivals(self.system, seed, self.clients, self.cohort_size), done, None)
+            planned = arrivals(self.system, seed, self.clients, self.cohort_size, self.held_out)
+            yield from islice(planned, done, None)
         for round in count(done + 1):
             cohort = draw_cohort(seed, round, self.participants, self.cohort_size)
             yield waited(self.system, seed, round, self.clients, cohort, self.needed(len(cohort)))

@@ -112,7 +112,10 @@ def make_module(trained: "TrainedClient") -> ClientModule:
     other = None if received is None else _network(trained, plain, received)[0]
     network, heads = _network(trained, plain, trained.state)
     scores: dict[str, nn.Module] = {}
-    for rule, tensors in (("nearest-global", trained.message), ("nearest-local", trained.state)):
+    for rule, tensors in (
+        ("nearest-global", method.prototypes_of(plain, trained.message)),
+        ("nearest-local", trained.state),
+    ):
         if rule in method.rules and "prototypes" in tensors:
             classes, vectors = vectors_by_class(tensors, "prototypes", plain.num_classes, plain.feature_dim)
             scores[rule] = Nearest(classes, vectors, plain.num_classes)

@@ -7,12 +7,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
-from protonorm.core.text import shortened
 from protonorm.core.types import shown
+from protonorm.data.own.encoding import one_line
 
 Kind = Literal["model", "dataset"]
 REPOSITORY = re.compile(r"\w[\w.-]*/\w[\w.-]*", re.ASCII)
-LONGEST = 200  # characters of another library's error text
 
 
 def upload(folder: Path, repository: str, kind: Kind, files: Sequence[str], *, private: bool = True) -> str:
@@ -23,7 +22,7 @@ def upload(folder: Path, repository: str, kind: Kind, files: Sequence[str], *, p
         api.create_repo(repository, repo_type=kind, private=private, exist_ok=True)
         api.upload_folder(folder_path=folder, repo_id=repository, repo_type=kind, allow_patterns=list(files))
     except Exception as error:  # of the network, of the Hub, or of the library
-        raise ValueError(f"{repository} cannot be uploaded: {_line(error)}.") from error
+        raise ValueError(f"{repository} cannot be uploaded: {one_line(error)}.") from error
     return f"{hub.constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{repository}"
 
 
@@ -35,11 +34,7 @@ def fetch(source: str | Path, kind: Kind, files: Sequence[str], revision: str | 
     try:
         return Path(_hub(str(source)).snapshot_download(str(source), **options))
     except Exception as error:
-        raise ValueError(f"{source} is no folder here, and cannot be downloaded: {_line(error)}.") from error
-
-
-def _line(error: Exception) -> str:
-    return shortened(" ".join(str(error).split()) or type(error).__name__, LONGEST).rstrip(".")
+        raise ValueError(f"{source} is no folder here, and cannot be downloaded: {one_line(error)}.") from error
 
 
 def _hub(repository: str) -> Any:

@@ -88,7 +88,7 @@ class Received(Algorithm):
 
 
 class AveragedModel(Received, Averaged):
-    """Method whose clients train the average of their whole models."""
+    """Method whose clients train the average of their models, whole or in part (`sent`)."""
 
     if TYPE_CHECKING:
         buffers: Buffers  # a field of the method
@@ -97,18 +97,22 @@ class AveragedModel(Received, Averaged):
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send the model; clients add their numbers of samples."""
-        model = slots_like(shared("model", task.template, self.buffers))
+        model = slots_like(self.sent(task.template))
         return Schema(up=(*model, EXAMPLES), down=model)
 
     def init_server(self, server: Server) -> Step:
         """Create the initial model of all clients."""
         assert server.model is not None
-        model = shared("model", server.model, self.buffers)
+        model = self.sent(server.model)
         return Step(model, model)
+
+    def sent(self, model: SplitModel) -> Tensors:
+        """Copy what is shared of a model: all of it by default."""
+        return shared("model", model, self.buffers)
 
     def trained(self, client: Client, model: SplitModel, loss: float) -> Step:
         """Return the state and reply of a client with a trained model."""
-        return Step(snapshot("model", model), shared("model", model, self.buffers) | examples(client), {"loss": loss})
+        return Step(snapshot("model", model), self.sent(model) | examples(client), {"loss": loss})
 
 
 class TwoNetworks(Algorithm):

@@ -159,7 +159,7 @@ def prototype_scores(
     """Score by the nearest global prototype, the nearest local prototype (Eq. 6), and the logits, in a single pass."""
     z = client.model.features(x)
     scores = {}
-    for rule, tensors in (("nearest-global", message), ("nearest-local", state)):
+    for rule, tensors in (("nearest-global", algorithm.prototypes_of(client, message)), ("nearest-local", state)):
         if "prototypes" in tensors:
             classes, vectors = vectors_by_class(tensors, "prototypes", client.num_classes, client.feature_dim)
             scores[rule] = closeness(z, classes.to(z.device), vectors.to(z.device), client.num_classes)

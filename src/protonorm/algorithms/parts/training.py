@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from protonorm.core import Client, Server, SplitModel
 from protonorm.errors import Diverged
@@ -17,6 +18,25 @@ def fit_labels(client: Client, model: SplitModel, clip: float | None = None) -> 
         return client.cross_entropy(model(x), y)
 
     return client.fit(loss, model, clip=clip)
+
+
+@contextmanager
+def fixed(*modules: nn.Module) -> Iterator[None]:
+    """Exclude the weights of modules from training; batch norm's running statistics move all the same."""
+    weights = [weight for module in modules for weight in module.parameters() if weight.requires_grad]
+    for weight in weights:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in weights:
+            weight.requires_grad_(True)
+
+
+def squared_distance(model: nn.Module, start: Iterable[Tensor]) -> Tensor:
+    """Compute ‖w − w_0‖² of a model's parameters w and tensors w_0 in the same order."""
+    pairs = zip(model.parameters(), start, strict=True)
+    return torch.stack([(weight - first).square().sum() for weight, first in pairs]).sum()
 
 
 def shuffled(vectors: Tensor, labels: Tensor, epochs: int, size: int) -> Iterator[tuple[Tensor, Tensor]]:

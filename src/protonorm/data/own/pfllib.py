@@ -19,7 +19,6 @@ from protonorm.data.pickled import read_pickled_object
 from protonorm.data.prepared import Arrays, open_npz
 
 CONFIG, COUNTS = "config.json", "Size of samples for labels in clients"
-MAX_CONFIG = 2**26  # bytes
 WHOLE = 1e-3  # largest distance of a pixel from a whole number; scaling as float32 leaves 1e-5
 
 
@@ -94,19 +93,12 @@ def _check_config(path: Path, labels: NDArray[np.int64], owner: NDArray[np.int64
     """Raise a ValueError if config.json, which may be absent, counts other samples than there are."""
     if not (path / CONFIG).exists():
         return
+    require_room(require_file(path / CONFIG).st_size, str(path / CONFIG), "it is no file of these libraries.")
     try:
-        if require_file(path / CONFIG).st_size > MAX_CONFIG:
-            raise ValueError("it is too large")
-        counts = json.loads((path / CONFIG).read_bytes()).get(COUNTS)
-        told = counts and [{int(label): int(count) for label, count in client} for client in counts]
-    except (ValueError, TypeError, AttributeError, OSError, RecursionError) as error:
-        raise ValueError(
-            f"{path / CONFIG} cannot be read ({error}); without this file the partition is read."
-        ) from None
-    for id, expected in enumerate(told or ()):
-        values, counts = np.unique(labels[owner == id], return_counts=True)
-        if dict(zip(values.tolist(), counts.tolist(), strict=True)) != expected:
-            raise ValueError(
-                f"{path / CONFIG} counts other samples of client {id} than its two files have: they are not of one "
-                f"partition; without {CONFIG} they are read as they are."
-            )
+        told = json.loads((path / CONFIG).read_bytes()).get(COUNTS)
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path / CONFIG} cannot be read ({error}); the partition can be read without it.") from None
+    counts = [np.unique(labels[owner == id], return_counts=True) for id in range(int(owner.max()) + 1)]
+    if told and told != [np.stack(pair, axis=1).tolist() for pair in counts]:
+        reason = f"what {CONFIG} counts is not what the clients' files have; without it they are read as they are"
+        raise ValueError(f"The files in {path} are not of one partition: {reason}.")
