@@ -275,9 +275,11 @@ def test_terms_name_the_members_and_the_noise_and_old_terms_keep_their_digest():
 
 def test_an_owner_may_demand_a_number_of_members():
     policy = OwnerPolicy.checked({"members": 4}, "policy")
-    for terms in (TERMS, TERMS | {"combine": "secure_sum", "members": MEMBERS}):
-        with pytest.raises(ValueError, match="allows combine=secure_sum:4 or more members"):
-            policy.check(Agreement.of(terms))
+    with pytest.raises(ValueError, match="allows combine=secure_sum:4 or more members, got secure_sum:3"):
+        policy.check(Agreement.of(TERMS | {"combine": "secure_sum", "members": MEMBERS}))
+    policy.check(Agreement.of(TERMS))
+    with pytest.raises(ValueError, match="combined by secure_sum:3, got trust"):
+        OwnerPolicy.checked({"combine": ["secure_sum"]}, "policy").check(Agreement.of(TERMS))
 
 
 def test_pledges_have_the_size_of_the_wire():

@@ -47,7 +47,7 @@ class Guard:
     def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, on_refusal: OnRefusal | None = None) -> None:
         self._agreement, self._task, self._scale, self._on_refusal = agreement, agreement.task, scale, on_refusal
         schema = self._task.received_schema
-        self.largest = PER_TENSOR + largest_message(schema, schema.up) + largest_counts(self._task)
+        self.largest = largest_message(schema, schema.up) + largest_counts(self._task) + PER_TENSOR * self._task.secure
         self.refused: Counter[Why] = Counter()
         self._round = 0
         self._kind: Kind = "train"
