@@ -43,11 +43,23 @@ folder = FederationFolder.open(sys.argv[1])
 folder.wanted.touch()
 serve(folder, tell, once=True)
 """
-CLIENT = """
-import sys
+CLIENTS_CODE = """
+import contextlib, os, signal, sys
+import torch
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.worker import run_client
-run_client(ClientFolder.open(sys.argv[1]), linger=0.0)
+children = []
+for folder in sys.argv[1:]:  # a process each, forked after what is slow to import
+    children.append(os.fork())
+    if not children[-1]:
+        run_client(ClientFolder.open(folder), linger=0.0)
+        os._exit(0)
+def end(*_):
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+signal.signal(signal.SIGTERM, end)
+sys.exit(any([os.waitpid(child, 0)[1] for child in children]))
 """
 
 Events = list[tuple[float, str, int, dict[str, float]]]  # time, what, round, numbers
@@ -55,9 +67,7 @@ Events = list[tuple[float, str, int, dict[str, float]]]  # time, what, round, nu
 
 def measure(notify: Callable[[str], None] = silent, clients: int = CLIENTS, rounds: int = ROUNDS) -> dict[str, Any]:
     """Run the federation in each way, and compare its rounds."""
-    terms = {"algorithm": "protonorm", "classes": [f"class {k}" for k in range(CLASSES)], "seed": 0}
-    agreement = Agreement.of(terms | {"feature_dim": WIDTH, "rounds": rounds, "evaluated": ["test"]})
-    loops = {}
+    agreement, loops = _agreement(rounds), {}
     with tempfile.TemporaryDirectory() as root:
         data = [_samples(Path(root) / f"{number}.npz", number) for number in range(clients)]
         for name in (OURS, SAME_LOOP, FLOWER):
@@ -67,6 +77,18 @@ def measure(notify: Callable[[str], None] = silent, clients: int = CLIENTS, roun
             events = _flower(folder, agreement, data, grid) if grid else _ours(folder, agreement, data)
             loops[name] = summary(events, rounds)
     return {"clients": clients, "rounds": rounds, "K": CLASSES, "d": WIDTH, "ways": loops}
+
+
+def ours(clients: int = CLIENTS, rounds: int = ROUNDS) -> dict[str, float]:
+    """Measure the rounds of `protonorm deploy` alone."""
+    with tempfile.TemporaryDirectory() as root:
+        data = [_samples(Path(root) / f"{number}.npz", number) for number in range(clients)]
+        return summary(_ours(Path(root) / "federation", _agreement(rounds), data), rounds)
+
+
+def _agreement(rounds: int) -> Agreement:
+    terms = {"algorithm": "protonorm", "classes": [f"class {k}" for k in range(CLASSES)], "seed": 0}
+    return Agreement.of(terms | {"feature_dim": WIDTH, "rounds": rounds, "evaluated": ["test"]})
 
 
 def _samples(path: Path, number: int) -> Path:
@@ -88,7 +110,7 @@ def _ours(folder: Path, agreement: Agreement, data: list[Path]) -> Events:
         client.change(data=f"array:{path}", allowed="classes")
         folders.append(client.path)
     events, env = folder / "events.jsonl", os.environ | {"OMP_NUM_THREADS": "1"}
-    commands = [[SERVER, str(folder), str(events)], *([CLIENT, str(place)] for place in folders)]
+    commands = [[SERVER, str(folder), str(events)], [CLIENTS_CODE, *map(str, folders)]]
     running = [subprocess.Popen([sys.executable, "-c", *command], env=env) for command in commands]
 
     def check() -> None:

@@ -138,10 +138,8 @@ def test_sixteen_bits_are_refused_as_in_training(trained, album):
     for name in ("deep.png", "deep.tif"):
         Image.fromarray(deep).save(album / name)
         done = call("predict", trained.run.folder, album / name, "--client", 0, code=2)
-        assert f"{name} cannot be read: its pixels are of the kind I;16; expected eight bits" in " ".join(
-            done.stderr.split()
-        )
-    with pytest.raises(ValueError, match="of the kind I;16"):
+        assert f"{name} cannot be read: its pixels have more than eight bits" in " ".join(done.stderr.split())
+    with pytest.raises(ValueError, match="more than eight bits"):
         read_picture(album / "deep.png", "deep.png", (8, 8), 3)
 
 

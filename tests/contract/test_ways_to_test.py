@@ -111,6 +111,18 @@ def test_clients_that_are_held_out_never_train_and_are_measured_apart(tmp_path):
         result.clients[out[0]]
 
 
+def test_a_comparison_s_frame_has_both(tmp_path):
+    settings = {"dataset": {"name": "spiral", "points": 60}, "clients": 4, "rounds": 1, "seeds": 2, "engine": "serial"}
+    comparison = pn.compare("fedproto", out=tmp_path, common_test=0.2, held_out=0.25, **settings)
+    row = comparison.frame().query("method == 'fedproto' and rule == 'logits'").iloc[0]
+    records = [result.history[0] for result in comparison.results["fedproto"]]
+    for part in ("common", "newcomers"):
+        values = [getattr(record, part)["logits"].pooled for record in records]
+        assert row[part] == pytest.approx(sum(values) / 2)
+    usual = pn.compare("fedproto", out=tmp_path, **settings).frame()
+    assert not {"common", "newcomers"} & {*usual.columns}
+
+
 def test_cohorts_are_drawn_from_those_that_train():
     policy = policy_of(spiral(held_out=0.34, participation=0.5, seed=3))
     drawn = {id for round in range(1, 30) for id in draw_cohort(3, round, policy.participants, policy.cohort_size)}

@@ -162,11 +162,11 @@ def test_late_clients_train_with_the_message_that_they_began_with(tmp_path, monk
         assert all(torch.equal(given[r][id][name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("algorithm", ["protonorm", "fedavg"])
+@pytest.mark.parametrize("algorithm", ["fedproto", "fedavg"])
 def test_equal_bits_on_workers_and_after_a_resume(tmp_path, algorithm):
-    experiment = spiral(algorithm=algorithm, rounds=6, system=LATE, models="mlp")
+    experiment = spiral(algorithm=algorithm, rounds=5, system=LATE, models="mlp")
     run(experiment, out=tmp_path / "a")
-    for stop in (2, 3, 5):
+    for stop in (2, 4):
 
         def interrupt(round, stop=stop):
             if round.number == stop:

@@ -47,7 +47,7 @@ def test_all_bad_pictures_are_named_at_once(pets):
     assert len(listed) == 3
     assert f"{pets / 'cat' / '0.png'} is not a picture" in listed[0]
     assert f"{pets / 'dog' / '2b.png'} cannot be read" in listed[1]
-    assert "its pixels are of the kind I;16" in listed[2]
+    assert "its pixels have more than eight bits" in listed[2]
 
 
 def test_damaged_pixels_alone_are_refused_too(pets):

@@ -82,3 +82,11 @@ def until(holds, seconds=20.0):
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def drip(line, data, pause):
+    """Send the same again and again, until the connection is cut."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        line.sendall(data)
+        time.sleep(pause)

@@ -15,7 +15,6 @@ import protonorm as pn
 from protonorm import tensors
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.federation_folder import FederationFolder
-from protonorm.deployment.site import open_store
 from protonorm.deployment.status import Status
 from protonorm.runs.layout import stamp
 from protonorm.runs.run import read_run
@@ -59,34 +58,28 @@ class Organisations:
     def _words(self, host: Host, words: tuple[str, ...]) -> list[str]:
         return host.command(sys.executable, "-P", "-m", "protonorm", "deploy", *words)
 
-    def found(self, *terms: str) -> None:
-        """Make the federation, and let the four join."""
-        server, port = self.hosts.server, str(free_port())
-        classes = "classes=class 0,class 1,class 2"
-        about = ("--host", server.address, "--port", port, "--quorum", "1", "--deadline", "120")
-        self.do(
-            server,
-            "init",
-            "server",
-            classes,
-            "feature_dim=8",
-            f"rounds={ROUNDS}",
-            "evaluated=[validation,test]",
-            "reproducible=true",
-            *terms,
-            *about,
-        )
-        for name, host in zip(LABELS, self.hosts.clients, strict=True):
-            key = self.do(host, "join", name).strip().splitlines()[-1]
-            self.do(server, "add-client", name, key, "--folder", "server")
+    def found(self, members: int = 4, deadline: int = 120) -> None:
+        """Make the federation, and let organisations join."""
+        terms = ["classes=class 0,class 1,class 2", "feature_dim=8", f"rounds={ROUNDS}", "reproducible=true"]
+        terms += ["evaluated=[validation,test]"]
+        about = ["--host", self.hosts.server.address, "--port", str(free_port()), "--quorum", "1"]
+        self.do(self.hosts.server, "init", "server", *terms, *about, "--deadline", str(deadline))
+        for number in range(members):
+            self.add(number)
 
-    def start_client(self, number: int) -> subprocess.Popen:
+    def add(self, number: int) -> None:
+        """Add an organisation as a client."""
+        name = list(LABELS)[number]
+        key = self.do(self.hosts.clients[number], "join", name).strip().splitlines()[-1]
+        self.do(self.hosts.server, "add-client", name, key, "--folder", "server")
+
+    def start_client(self, number: int, *words: str) -> subprocess.Popen:
         """Start a client with its pictures and its network; its bundle was sent to it."""
         name, host = list(LABELS)[number], self.hosts.clients[number]
         bundle = next((self.root / "server").rglob(f"{name}.json"))
         own = ("--data", f"pictures/{name}", "--model", NETWORKS[number], "--lr", "0.02", "--batch-size", "4")
         told = ("--evaluation", "classes", "--validation", "0.25", "--yes")
-        return self.start(name, host, "client", str(bundle), *own, *told)
+        return self.start(name, host, "client", str(bundle), *own, *told, *words)
 
     def status(self) -> dict:
         """Ask how the federation stands."""
@@ -128,7 +121,8 @@ class Organisations:
     def equals_serial(self, **settings) -> None:
         """Compare with the simulation that has all the data: every record, the server's file, every client's state."""
         usual = {"dataset": f"clients:{self.root / 'pictures'}", "models": NETWORKS, "rounds": ROUNDS, "batch_size": 4}
-        usual |= {"split": "content"}
+        combine = FederationFolder.open(self.root / "server").agreement.combine
+        usual |= {"split": "content", "combine": combine}
         experiment = pn.Experiment.of(usual | {"lr": 0.02, "feature_dim": 8, "validation": 0.25} | settings)
         run(experiment, self.root / "serial")
         ours, theirs = read_run(self.root / "server" / "run"), read_run(run_folder(experiment, self.root / "serial"))
@@ -145,6 +139,5 @@ class Organisations:
         assert same(*files)
         simulated = FolderStore(theirs.folder / "clients", experiment.key)
         for id, name in enumerate(LABELS):
-            folder = ClientFolder.open(self.root / name)
-            own = open_store(folder.states, folder.agreement)
+            own = ClientFolder.open(self.root / name).store()
             assert same(own.load(id, ROUNDS), simulated.load(id, ROUNDS))

@@ -14,14 +14,11 @@ from typer.testing import CliRunner
 from protonorm import __version__
 from protonorm.cli.app import app
 from protonorm.deployment import audit
-from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.audit import START, ServerTrail, Trail, details, verify
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event
-from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.client import Refused
-from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint, make_client_key
-from protonorm.deployment.settings import FederationSettings
+from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint
 from tests.deployment.keyring import Keys
 from tests.deployment.processes import RealFederation
 
@@ -31,16 +28,6 @@ from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.service import serve_folder
 serve_folder(FederationFolder.open(sys.argv[1]), print, once=True)
 """
-
-
-@pytest.fixture
-def folder(tmp_path):
-    terms = {"algorithm": "protonorm", "classes": ["a", "b"], "feature_dim": 8, "rounds": 3, "seed": 0}
-    settings = FederationSettings.of({"name": "hospitals", "hosts": ["localhost"], "bind": "127.0.0.1"})
-    made = FederationFolder.create(tmp_path / "federation", settings, Agreement.of(terms))
-    for name in ("berlin", "kyoto"):
-        made.add(name, make_client_key(tmp_path / f"{name}.key"))
-    return made
 
 
 class Clock:

@@ -640,7 +640,7 @@ def test_pictures_that_cannot_be_read_are_listed_and_skip_bad_goes_on(call, join
         "name": "folder", "path": str(tmp_path / "pets"), "skip_bad": True,
     }  # fmt: skip
     call("client", "--folder", "berlin", "--check")
-    assert "--skip-bad is for a folder of pictures" in call(
+    assert "--skip-bad and --window are for a folder of pictures" in call(
         "client", "--folder", "berlin", "--data", "data.npz", "--skip-bad", "--check", code=2
     )
 

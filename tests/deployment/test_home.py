@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.local import Local
 from protonorm.cli.options import Checkpoint
 from protonorm.cli.predict import find_client
@@ -14,7 +15,7 @@ from protonorm.runs.run import read_run
 from tests.deployment.federation import Killed
 from tests.deployment.sites import NAMES
 from tests.deployment.test_run_federation import Organisations
-from tests.support import run, run_folder
+from tests.support import FROZEN, run, run_folder
 
 
 def homes(parties):
@@ -28,6 +29,10 @@ def homes(parties):
         {"algorithm": "protonorm", "lr": 1.0, "validation": 0.3},  # the best round is not the last one
         {"algorithm": "fedavg", "models": "plain"},
         {"algorithm": "fml", "models": "plain"},
+        *(
+            pytest.param({"algorithm": name}, marks=pytest.mark.long)
+            for name in sorted(ALGORITHMS.keys() - FROZEN.keys())
+        ),
     ],
     ids=lambda settings: settings["algorithm"],
 )

@@ -27,6 +27,15 @@ def test_every_method_gives_the_serial_engine_s_bits(tmp_path, algorithm):
     assert not federation.heard("refused")
 
 
+def test_an_owner_s_measures_steps_and_optimiser_give_the_serial_engine_s_bits(tmp_path):
+    kept = {"optimiser": "adam", "optimiser_state": "kept", "local_steps": 3, "metrics": "ranking"}
+    federation = Federation(small(rounds=3, **kept), tmp_path)
+    found = federation.run()
+    assert without_states(found) == federation.serial()
+    assert 0 < read_run(found).rounds[-1].rules["logits"].auroc <= 1
+    assert not federation.heard("refused")
+
+
 def test_evaluating_a_round_and_training_the_next_travel_in_one_message(tmp_path):
     """Three rounds are four requests to each client; the last one only evaluates."""
     federation = Federation(small(), tmp_path)

@@ -98,7 +98,7 @@ def test_a_client_joins_and_one_is_removed_between_rounds(tmp_path):
 def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
     """Rounds 2 become 4 from round 3 on. The second owner confirms before round 4 alone, and its state is kept."""
     parties = Organisations(tmp_path, rounds=2)
-    register, owners = Register(parties), {}
+    register, owners = Register(parties, quorum=0.6), {}
     for id, node in parties.line.nodes.items():
         node._owner = owners[id] = Owner(parties.agreement)
     new = parties.agreement.amended({"rounds": 4, "algorithm": {"lam": 0.5}}, 3)
@@ -117,6 +117,21 @@ def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
     assert run.info.experiment.algorithm.settings["lam"] == 0.5
     assert run.finished
     assert read_whole(run.folder).rounds == run.rounds
+
+
+def test_amended_rounds_wait_until_the_quorum_has_confirmed(tmp_path):
+    """All must answer; the second owner confirms fifty seconds after the terms have changed."""
+    parties = Organisations(tmp_path, rounds=2)
+    register, owners = Register(parties), {}
+    for id, node in parties.line.nodes.items():
+        node._owner = owners[id] = Owner(parties.agreement)
+    owners[1].willing = False
+    register.plans = {2: lambda: register.terms.append(parties.agreement.amended({"rounds": 3}, 3))}
+    parties.line.plans = [(50.0, lambda: setattr(owners[1], "willing", True))]
+    parties.run(clients=register, clock=lambda: parties.line.now)
+    assert asked(parties)[3] == {0, 1, 2}
+    waits = [event.sentence for event in heard(parties, "waiting")]
+    assert waits == ["Round 3 waits: 2 of 3 members have confirmed its terms, 3 must."]
 
 
 def test_a_finished_federation_goes_on_by_amended_terms(tmp_path):

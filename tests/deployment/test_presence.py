@@ -2,18 +2,11 @@
 
 import threading
 
-import pytest
-
 from protonorm.deployment.federation_folder import Member
 from protonorm.deployment.https.serving import report_presence
-from tests.deployment.keyring import Keys, until
+from tests.deployment.keyring import until
 
 PATIENCE = 60  # seconds that a test waits at most
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    return Keys(tmp_path_factory.mktemp("keys"))
 
 
 def test_clients_are_known_by_their_keys_and_gone_once_they_close_their_connection(keys):

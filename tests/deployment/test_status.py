@@ -10,26 +10,14 @@ import threading
 import pytest
 
 from protonorm.cli.deploy_status import client_lines, federation_tables
-from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event, Log, read_events
-from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.keys import make_client_key
 from protonorm.deployment.process_lock import end_owner, is_alive, is_locked, lock_owner, process_began, process_lock
-from protonorm.deployment.settings import FederationSettings
 from protonorm.deployment.status import Status, StatusWriter, seconds_since, view_client, view_federation
 from protonorm.errors import Failed
 
 TERMS = {"algorithm": "protonorm", "classes": ["a", "b"], "feature_dim": 8, "rounds": 3, "seed": 0}
-
-
-@pytest.fixture
-def folder(tmp_path):
-    settings = FederationSettings.of({"name": "hospitals", "hosts": ["localhost"], "bind": "127.0.0.1"})
-    made = FederationFolder.create(tmp_path / "federation", settings, Agreement.of(TERMS))
-    for name in ("berlin", "kyoto"):
-        made.add(name, make_client_key(tmp_path / f"{name}.key"))
-    return made
 
 
 def told(board):

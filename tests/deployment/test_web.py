@@ -11,11 +11,7 @@ import pytest
 
 from protonorm.cli.deploy_status import standing
 from protonorm.deployment import web
-from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event
-from protonorm.deployment.federation_folder import FederationFolder
-from protonorm.deployment.keys import make_client_key
-from protonorm.deployment.settings import FederationSettings
 from protonorm.deployment.status import StatusWriter, view_federation
 from protonorm.deployment.web import read_password, render, serve_page
 from protonorm.errors import Failed
@@ -24,16 +20,6 @@ from tests.report.test_browser import FLAGS, browser  # noqa: F401
 
 NASTY = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 PASSWORD = "correct horse battery"
-
-
-@pytest.fixture
-def folder(tmp_path):
-    terms = {"algorithm": "protonorm", "classes": ["a", "b"], "feature_dim": 8, "rounds": 3, "seed": 0}
-    settings = FederationSettings.of({"name": "hospitals", "hosts": ["localhost"], "bind": "127.0.0.1"})
-    made = FederationFolder.create(tmp_path / "federation", settings, Agreement.of(terms))
-    for name in ("berlin", "kyoto"):
-        made.add(name, make_client_key(tmp_path / f"{name}.key"))
-    return made
 
 
 @pytest.fixture

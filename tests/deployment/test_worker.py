@@ -27,15 +27,10 @@ from protonorm.deployment.messages import (
 from protonorm.deployment.messages import write_request as write
 from protonorm.deployment.worker import LINGER, Patience, Worker
 from tests.deployment.federation import Federation, small
-from tests.deployment.keyring import Keys, until
+from tests.deployment.keyring import until
 from tests.deployment.processes import free_port
 
 TERMS = Agreement.of({"algorithm": "fedproto", "classes": ["a", "b"], "feature_dim": 4, "rounds": 3, "seed": 0})
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory):
-    return Keys(tmp_path_factory.mktemp("keys"))
 
 
 def request(round, kind="train", agreement=TERMS.digest):

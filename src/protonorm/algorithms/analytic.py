@@ -39,6 +39,7 @@ from protonorm.algorithms.parts.statistics import (
     denoised,
     gaussian,
     inverse_temperature,
+    log_loss,
     personal,
     points,
     ridge,
@@ -297,7 +298,8 @@ class Choir(Analytic):
         gram = square(others[f"gram.{name}"], len(prior))
         strengths = STRENGTHS if self.lam == "auto" else (self.lam,)
         priors = (ridge(*denoised(gram, moments * known, lam, noise)) for lam in strengths)
-        return min((personal(x, y, prior, known) for prior in priors), key=lambda fit: fit.error)
+        fits = [personal(x, y, prior, known) for prior in priors]
+        return min(fits, key=lambda fit: log_loss(fit.scores, y.argmax(1))) if len(fits) > 1 else fits[0]
 
     def heads(self, client: Client, state: Tensors) -> dict[str, nn.Module]:
         """Return the head of each rule, on the points of both trunks."""

@@ -32,6 +32,7 @@ DATA = "The client's data: a folder of pictures, an npz file, a table; or folder
 MODEL = "The client's network: a name of `protonorm list models`, or file.py:function of this machine."
 OTHER = "Any other setting of training, such as optimiser=adam."
 SKIP_BAD = "Go on without pictures that cannot be read."
+WINDOW = "Of DICOM and 16-bit pictures: CENTRE/WIDTH of the values that are told apart, such as 40/400."
 CHECKSUM = "The bundle's number as the server's owner read it to you; confirms without asking."
 BEGIN_ANEW = "Where the client's state is lost, go on with a new network."
 CHECK = "Confirm and check data and network, and do not take part yet."
@@ -72,6 +73,7 @@ def client(
     label: Annotated[str | None, typer.Option(help="Of a table: the column of classes.")] = None,
     text: Annotated[str | None, typer.Option(help="Of a table: a column of texts to learn from.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help=SKIP_BAD)] = False,
+    window: Annotated[str | None, typer.Option(help=WINDOW)] = None,
     folder: ClientPath = None,
     checksum: Annotated[str | None, typer.Option(help=CHECKSUM)] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")] = False,
@@ -105,8 +107,10 @@ def client(
             options["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
         own_folder.begin_anew = begin_anew
         with process_lock(own_folder.lock, f"The client in {own_folder.path}"):
-            if skip_bad:
-                options["data"] = _skipping(options["data"] or own_folder.settings.data)
+            pictures: dict[str, Any] = {"skip_bad": True} if skip_bad else {}
+            pictures |= {} if window is None else {"window": window}
+            if pictures:
+                options["data"] = _pictures(options["data"] or own_folder.settings.data, pictures)
             own_folder.change(
                 **read_settings(other or []) | {name: value for name, value in options.items() if value is not None}
             )
@@ -134,7 +138,7 @@ def accept(
 
         terms, before = own_folder.offered, own_folder.terms
         if terms is None or terms.amends is None:
-            say("There are no other terms to confirm.")
+            say("There are no other terms to confirm; a running client receives them when a round begins.")
             return
         terms.refuse_unless_it_follows(before)
         rows = [("from round", str(terms.amends.round)), *terms.lines()]
@@ -246,15 +250,15 @@ def open_client(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder
     return ClientFolder.open(folder or Path(got.name)), got
 
 
-def _skipping(data: Any) -> dict[str, Any]:
-    """Return the setting of a folder of pictures with those left out that cannot be read."""
+def _pictures(data: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the setting of a folder of pictures with other settings of how they are read."""
     kind, _, path = data.rpartition(":") if isinstance(data, str) else ("", "", "")
     if isinstance(data, dict):
         kind, path = data.get("name", ""), data.get("path", "")
     if kind not in ("", "folder") or not Path(path).expanduser().is_dir():
-        raise ValueError(f"--skip-bad is for a folder of pictures, got {data or 'no data'}.")
+        raise ValueError(f"--skip-bad and --window are for a folder of pictures, got {data or 'no data'}.")
     own = data if isinstance(data, dict) else {}
-    return {**own, "name": "folder", "path": str(Path(path).expanduser().resolve()), "skip_bad": True}
+    return {**own, "name": "folder", "path": str(Path(path).expanduser().resolve()), **settings}
 
 
 def _confirm(folder: "ClientFolder", bundle: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:

@@ -89,7 +89,7 @@ def predict(
             require_csv_place(csv)
         trained = find_client(source, client, checkpoint, out, network, algorithm)
         paths = find_pictures(images)
-        x, bad = read_pictures(paths, trained.info.input, skip_bad=skip_bad)
+        x, bad = read_pictures(paths, trained.info.input, trained.info.preprocessing.window, skip_bad=skip_bad)
         answers = trained.answers(x)
         plain = plain_answers(trained, [path for path in paths if path not in bad], answers, bad)
         if csv:
@@ -161,7 +161,7 @@ def find_pictures(paths: list[Path]) -> list[Path]:
 
 
 def read_pictures(
-    paths: list[Path], spec: "InputSpec", *, skip_bad: bool = False
+    paths: list[Path], spec: "InputSpec", window: str | None = None, *, skip_bad: bool = False
 ) -> "tuple[NDArray[np.uint8], dict[Path, str]]":
     """Read pictures (n, H, W, C) in the size and channels of the training data; also return unreadable files."""
     from protonorm.data import pictures
@@ -172,7 +172,7 @@ def read_pictures(
     height, width, channels = spec.shape
     if channels not in pictures.MODE:
         raise ValueError(f"This client was trained on pictures of {channels} channels; files have 1 or 3.")
-    usable, bad = pictures.read_usable(paths, (height, width), channels)
+    usable, bad = pictures.read_usable(paths, (height, width), channels, pictures.read_window(window))
     if bad:
         problem = pictures.describe_errors(bad, len(paths))
         if not skip_bad or not len(usable):

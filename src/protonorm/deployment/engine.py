@@ -112,6 +112,8 @@ class FederationEngine:
         self._digest = ""  # of the answer that is looked at
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
         self._quiet = False  # whether the current call is no part of a round
+        self._outside: Mapping[What, What] = {}  # its events that are reported, and as what
+        self._offered: set[tuple[int, str]] = set()  # clients with the digests of amended terms that they were sent
 
     def train(self, orders: Orders, messages: Messages, deadline: float | None = None) -> Replies:
         """Train clients; yield replies in the order of the orders."""
@@ -183,6 +185,11 @@ class FederationEngine:
         """Send clients amended terms; return those whose owners have confirmed them."""
         content = torch.frombuffer(bytearray(terms.write()), dtype=torch.uint8)
         orders = [Order(id, round, 0) for id in sorted(ids)]
+        for order in orders:
+            if (order.id, terms.digest) not in self._offered:  # offers are repeated, and told once
+                sentence = f"Round {round}: {self._policy.label(order.id)} is asked to confirm amended terms."
+                self._notify(Event("delivered", sentence, round, order.id, digest=terms.digest))
+        self._offered |= {(order.id, terms.digest) for order in orders}
         answers = self.ask("amend", orders, {TERMS: content}, deadline=OFFERING)
         return [
             id for id, answer in answers.items() if isinstance(answer, Answer) and answer.header.metrics.get(CONFIRMED)
@@ -228,7 +235,7 @@ class FederationEngine:
         """
         if not orders:
             return {}
-        self._quiet = deadline is not None
+        self._quiet, self._outside = deadline is not None, {} if kind == "amend" else OUTSIDE
         call = self._begin(kind, orders, messages, parts, deadline, patient=patient)
         while True:
             now = self._clock()
@@ -357,9 +364,9 @@ class FederationEngine:
         self._waiting = key
 
     def _report_client(self, what: What, turn: Turn, digest: str = "", **numbers: float) -> None:
-        if self._quiet and what not in OUTSIDE:
+        if self._quiet and what not in self._outside:
             return
-        what = OUTSIDE[what] if self._quiet else what
+        what = self._outside[what] if self._quiet else what
         status = STATUS.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
         self._notify(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))

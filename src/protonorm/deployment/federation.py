@@ -35,6 +35,7 @@ from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import DeferredWriter
 
 PARTS = ("validation", "test")  # in the order of a simulation's evaluation
+LONGEST_PAUSE = 30.0  # seconds between two offers of amended terms
 OWN = "its owner's"  # placeholder for a client's data and network, which the server does not know
 
 
@@ -190,17 +191,20 @@ class Members:
 
     def renew(self, engine: FederationEngine, point: Checkpoint) -> tuple[Task, Policy, Checkpoint]:
         """Look up who takes part in the next round and by which terms, and offer amended terms."""
-        before, waits = (self.agreement.digest, list(self.policy.participants)), False
+        before, said, pause = (self.agreement.digest, list(self.policy.participants)), "", AGAIN
         while True:
             membership = self._registry.membership()
             self._adopt(membership, point.round, among := self._confirmed(engine, membership, point.round + 1))
-            if among or point.round >= self.agreement.rounds:
+            counted = [id for id in membership.members if id not in engine.aside]
+            needed = self.policy.needed(len(counted))
+            if len(among) >= needed or point.round >= self.agreement.rounds:
                 break
-            if not waits:
-                sentence = f"Round {point.round + 1} waits: there is no member that has confirmed its terms."
+            confirmed = f"{len(among)} of {len(membership.members)} members have confirmed its terms"
+            sentence = f"Round {point.round + 1} waits: {confirmed}, {needed} must."
+            if sentence != said:
                 self._notify(Event("waiting", sentence, point.round + 1))
-            waits = True
-            engine.pull(AGAIN)
+            said, pause = sentence, min(2 * pause, LONGEST_PAUSE)
+            engine.pull(pause)
         self._describe(membership)
         engine.grace, engine.patience = membership.grace, membership.patience
         engine.renew(self.agreement, self.policy)

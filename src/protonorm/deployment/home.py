@@ -160,18 +160,23 @@ def load_trained(folder: ClientFolder) -> TrainedClient:
     """Load the trained client of a client's folder, as of the last message that the server sent it."""
     bundle, model = folder.bundle, folder.settings.model or ""
     network = load_own(model, "network") if ".py:" in model else None
-    return trained_client(
-        folder.terms, Home(folder.store(), bundle.client), folder.settings.name, bundle.federation, network
-    )
+    home, data = Home(folder.store(), bundle.client), folder.settings.data
+    window = data.get("window") if isinstance(data, dict) else None
+    return trained_client(folder.terms, home, folder.settings.name, bundle.federation, network, window)
 
 
 def trained_client(
-    terms: Agreement, home: Home, name: str, federation: str, network: Network | None = None
+    terms: Agreement,
+    home: Home,
+    name: str,
+    federation: str,
+    network: Network | None = None,
+    window: str | None = None,
 ) -> TrainedClient:
     """Build a trained client from what its own machine has kept."""
     round, trained, message = home.message()
     network_info, line = home.about(), read_history(home.folder).get(round, {})
-    info = _client_info(terms, network_info, line, (home.id, name, federation), round, trained)
+    info = _client_info(terms, network_info, line, (home.id, name, federation), (round, trained), window)
     facts = _facts(terms, network_info, line, info, home)
     return assemble(info, facts, home.folder / MESSAGE, home.state(trained), message, OwnCode(network))
 
@@ -181,8 +186,8 @@ def _client_info(
     network_info: Mapping[str, Any],
     line: Mapping[str, Any],
     names: tuple[int, str, str],
-    round: int,
-    trained: int,
+    rounds: tuple[int, int],
+    window: str | None,
 ) -> ClientInfo:
     """Describe a trained client; the rule is recommended by the owner's own validation samples."""
     algorithm, inputs = terms.task.algorithm, InputSpec.model_validate(network_info["input"])
@@ -209,15 +214,15 @@ def _client_info(
         "client": names[0],
         "name": names[1],
         "run": names[2],
-        "round": round,
-        "trained": trained,
+        "round": rounds[0],
+        "trained": rounds[1],
         "algorithm": {"name": terms.algorithm["name"], **settings},
         "headline": algorithm.headline,
         "recommended": usual,
         **{name: network_info[name] for name in ("network", "auxiliary", "lowered", "precision")},
         "feature_dim": terms.feature_dim,
         "input": inputs,
-        "preprocessing": preprocessing(inputs),
+        "preprocessing": preprocessing(inputs, window),
         "classes": terms.classes,
         "sharpness": sharpness,
     }

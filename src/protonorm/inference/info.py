@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from annotated_types import Ge, MinLen
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from protonorm.core.text import digits, visible
 from protonorm.core.types import InputSpec, Rule
@@ -66,9 +66,15 @@ class Preprocessing(Part):
     steps: Annotated[list[str], MinLen(1)]  # in words
     mode: Name | None = None  # Pillow's mode of images
     size: Annotated[list[Annotated[int, Ge(1)]], MinLen(2)] | None = None  # (H, W)
+    window: Name | None = None  # CENTRE/WIDTH of the values that become 0 … 255, for DICOM and 16-bit images
     interpolation: Literal["bilinear"] | None = None  # Pillow's, which antialiases when downscaling
     mean: Number | None = None  # subtracted from x/255
     deviation: Number | None = None  # divisor after the subtraction
+
+    @model_serializer(mode="wrap")
+    def _without_window(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        plain: dict[str, Any] = serialise(self)
+        return {name: value for name, value in plain.items() if (name, value) != ("window", None)}
 
 
 class Measured(Part):
@@ -140,7 +146,7 @@ def name_of(network: Network) -> str:
     return network if isinstance(network, str) else str(network["name"])
 
 
-def preprocessing(inputs: InputSpec) -> Preprocessing:
+def preprocessing(inputs: InputSpec, window: str | None = None) -> Preprocessing:
     """Return the preprocessing of one input of a kind."""
     if inputs.type != "uint8":
         kind = "vector of D numbers, float32" if inputs.vocabulary is None else "row of L tokens, int64"
@@ -151,7 +157,9 @@ def preprocessing(inputs: InputSpec) -> Preprocessing:
         steps.insert(0, f"turn upright as EXIF says, and convert to {PILLOW[channels]} (Pillow)")
     steps += [f"(x/255 − {MEAN:g})/{DEVIATION:g}, numbers from −1 to 1", "(C, H, W)"]
     scaling: dict[str, Any] = {"interpolation": "bilinear", "mean": MEAN, "deviation": DEVIATION}
-    return Preprocessing(steps=steps, mode=PILLOW.get(channels), size=[height, width], **scaling)
+    if window:
+        steps.insert(0, f"values of more than eight bits become bytes by the window {window}, as in DICOM")
+    return Preprocessing(steps=steps, mode=PILLOW.get(channels), size=[height, width], window=window, **scaling)
 
 
 def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Recommendation:
@@ -212,7 +220,7 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
         "auxiliary": settings.get("auxiliary"),
         "feature_dim": info.experiment.feature_dim,
         "input": info.input,
-        "preprocessing": preprocessing(info.input),
+        "preprocessing": preprocessing(info.input, info.experiment.dataset.settings.get("window")),
         "classes": info.classes,
         "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
         "precision": precision,

@@ -201,6 +201,10 @@ class Comparison:
                 cell = row.cells.get(name)
                 numbers = (cell.mean, cell.std, *(cell.interval or (None, None))) if cell else (None,) * 4
                 line |= dict(zip((name, f"{name}_std", f"{name}_low", f"{name}_high"), numbers, strict=True))
+            records_of = [run.chosen.record for run in self.runs.get(row.method, ()) if run.chosen]
+            for part in ("common", "newcomers"):  # only where runs have them
+                values = [accuracy.pooled for one in records_of if (accuracy := getattr(one, part).get(row.rule))]
+                line |= {part: sum(values) / len(values)} if values else {}
             line["gain"] = row.local.transfer.mean if row.local and row.local.transfer else None
             records.append(line | {"note": row.note})
         return records

@@ -11,13 +11,13 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import cross_entropy, normalize, pad
 
 from protonorm.core.privacy import HALF
 from protonorm.geometry.temperature import fit_inverse_temperature
 
 GRID = torch.logspace(-2, 4, 13, dtype=torch.float64)  # candidates for μ
-STRENGTHS = (0.003, 0.03, 0.3, 3.0)  # candidates for λ of the others' ridge
+STRENGTHS = (0.01, 0.03, 0.1, 0.3)  # candidates for λ of the others' ridge
 ROUNDED = 1e-12  # eigenvalues below this share of the largest are rounding errors
 
 Covariance = Literal["total", "within"]
@@ -145,3 +145,8 @@ def share(scores: Tensor, other_scores: Tensor, y: Tensor) -> float:
 def inverse_temperature(scores: Tensor, labels: Tensor) -> float:
     """Return the factor of scores (n, K) whose softmax fits labels (n,) best."""
     return float(fit_inverse_temperature(scores.unsqueeze(0), labels, torch.ones(len(labels), dtype=torch.bool)))
+
+
+def log_loss(scores: Tensor, labels: Tensor) -> float:
+    """Return the mean −log probability of labels (n,) by scores (n, K) at the temperature that fits best."""
+    return float(cross_entropy(inverse_temperature(scores, labels) * scores, labels))

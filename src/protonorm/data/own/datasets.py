@@ -94,9 +94,14 @@ class Folder(OwnFiles):
     size: Count | None = None  # side length in pixels to which all images are resized
     channels: Channels | None = None  # 1 for grey, 3 for colour
     skip_bad: bool = False  # skip unreadable images, with a warning that lists them
+    window: str | None = None  # CENTRE/WIDTH of the values of DICOM and 16-bit images that are told apart
 
     kind: ClassVar[str] = "folder"
     read = staticmethod(folders.read_folder)
+
+    def description(self) -> dict[str, Any]:
+        """Return a description of the content, independent of its path."""
+        return super().description() | ({} if self.window is None else {"window": self.window})
 
     def _version(self, path: Path) -> str:
         files = folders.picture_files(path)

@@ -45,6 +45,7 @@ class Options(NamedTuple):
     size: int | None = None  # side length of images in pixels; None: their own, if all are equal
     channels: int | None = None  # of images, 1 or 3; None: their own, if all are equal
     skip_bad: bool = False  # skip unreadable images
+    window: str | None = None  # of images with more than eight bits: CENTRE/WIDTH of the values that are told apart
     group: str | None = None  # column that says which rows belong together, for partition=natural
 
 

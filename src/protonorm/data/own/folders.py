@@ -17,7 +17,7 @@ from protonorm.data.access import reason, require_room
 from protonorm.data.dataset import sample_keys
 from protonorm.data.mapped import file_version, short_hash
 from protonorm.data.own.encoding import Options
-from protonorm.data.pictures import SUFFIXES, ImageHeader, describe_errors, read_headers, read_usable
+from protonorm.data.pictures import SUFFIXES, ImageHeader, describe_errors, read_headers, read_usable, read_window
 from protonorm.data.prepared import UNDECIDED, Arrays, read_prepared, read_shape
 
 SPLITS = {"train": 0, "test": 1, "val": 1, "valid": 1}  # names of sub-folders that separate training and test images
@@ -120,12 +120,13 @@ def read_picture_files(files: Sequence[PictureFile], folder: Path, options: Opti
     """Read the listed images of a folder into arrays."""
     _class_names(files, folder)
     warn_of_unused_files(folder, {file.path for file in files})
-    headers, errors = read_headers([file.path for file in files])  # by position
+    window = read_window(options.window)
+    headers, errors = read_headers([file.path for file in files], window)  # by position
     paths = [files[position].path for position in headers]
     size, channels = (1, 1), 1  # if bad headers end it anyway, pixels are read only to list all that are damaged
     if headers and (options.skip_bad or not errors):
         size, channels = common_form(paths, list(headers.values()), options)
-    images, damaged = read_usable(paths, size, channels)
+    images, damaged = read_usable(paths, size, channels, window)
     errors |= {list(headers)[position]: text for position, text in damaged.items()}
     readable = [file for position, file in enumerate(files) if position not in errors]
     if errors:
@@ -225,8 +226,8 @@ def read_clients(path: Path, options: Options) -> Arrays:
     paths = client_paths(path)
     if paths[0].is_dir():
         return read_picture_files(client_pictures(paths), path, options)
-    if options.size or options.channels or options.skip_bad:
-        names = "dataset.skip_bad is" if options.skip_bad else "dataset.size and dataset.channels are"
+    if unused := [name for name in ("size", "channels", "skip_bad", "window") if getattr(options, name)]:
+        names = f"dataset.{unused[0]} is"
         raise ValueError(f"{names} for picture files; {paths[0]} is taken as it is.")
     total = sum(math.prod(read_shape(client)) for client in paths)
     require_room(total, f"The pictures of {len(paths)} clients", "fewer or smaller pictures are needed.")

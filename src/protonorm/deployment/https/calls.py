@@ -138,6 +138,7 @@ class Calls:
         """Handle a request; whatever goes wrong ends in a response with a sentence."""
         connection = self._listener.find(request.transport)
         connection.deadline = float("inf")
+        connection.settled.set()
         self.busy += 1
         try:
             self._admit(request)

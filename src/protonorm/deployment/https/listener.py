@@ -1,4 +1,8 @@
-"""Connections of the server: accepted within limits, over TLS, and cut when they are idle, expired or revoked."""
+"""Connections of the server: accepted within limits, over TLS, and cut when they are idle, expired or revoked.
+
+Members share one event loop with strangers, who must not slow it: handshakes begin at a bounded pace, in turns over the
+addresses that they come from, and few connections at a time are read that have not made a request yet.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,10 @@ import hashlib
 import socket
 import ssl
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from cryptography import x509
@@ -33,8 +37,11 @@ class Limits(NamedTuple):
     header: float = 5.0  # from the handshake to the end of the first request's headers
     idle: float = 60.0  # between two requests
     working: float = 86400.0  # between two requests, if the client works on one
-    pending: int = 512  # handshakes at a time
+    pending: int = 512  # connections whose handshake has not begun
+    pace: float = 20.0  # handshakes begun in a second; after a quiet second as many at once
+    new: int = 64  # connections at a time that have made no request; the oldest makes room for the next
     per_address: int = 256  # connections of one address; behind a proxy all clients have the proxy's
+    per_client: int = 4  # connections with one key
     open: int = 2000
 
 
@@ -47,7 +54,43 @@ class Connection:
     certificate: str = ""  # SHA-256 of the certificate
     expires: float = 0.0  # time when the certificate expires, seconds since the epoch
     instance: str = ""  # the client's process
-    deadline: float = 0.0  # of the next request, on the loop's clock
+    deadline: float = float("inf")  # of the next request, on the loop's clock
+    settled: asyncio.Event = field(default_factory=asyncio.Event)  # it has made a request, or is closed
+
+
+class Queue:
+    """Sockets whose handshake has not begun, taken in turns over their addresses."""
+
+    def __init__(self) -> None:
+        self._sockets: dict[str, deque[socket.socket]] = {}  # by address
+        self.filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sockets.values()))
+
+    def add(self, address: str, plain: socket.socket) -> None:
+        """Append a socket."""
+        self._sockets.setdefault(address, deque()).append(plain)
+        self.filled.set()
+
+    def take(self) -> tuple[str, socket.socket]:
+        """Remove the oldest socket of the address whose turn it is."""
+        address = next(iter(self._sockets))
+        sockets = self._sockets.pop(address)
+        plain = sockets.popleft()
+        if sockets:
+            self._sockets[address] = sockets  # behind the other addresses
+        elif not self._sockets:
+            self.filled.clear()
+        return address, plain
+
+    def drop(self) -> str:
+        """Close the latest socket of the address that has most, of several; return the address."""
+        address = max(self._sockets, key=lambda address: len(self._sockets[address]))
+        self._sockets[address].pop().close()
+        if not self._sockets[address]:
+            del self._sockets[address]
+        return address
 
 
 class Listener:
@@ -57,7 +100,8 @@ class Listener:
         self._context, self._limits, self._log = tls, limits, log
         self._capacity = min(limits.open, max(SPARE, descriptors(limits.open + SPARE) - SPARE))
         self._socket = _listen(host, port)
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._queue = Queue()
+        self._new: dict[asyncio.Task[None], None] = {}  # connections that have made no request, oldest first
         self._by_address: Counter[str] = Counter()
         self.connections: dict[asyncio.Transport, Connection] = {}
 
@@ -66,10 +110,11 @@ class Listener:
         """Port that the server listens at."""
         return int(self._socket.getsockname()[1])
 
-    async def accept(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    async def accept(self) -> None:
         """Accept connections until it is cancelled."""
         loop = asyncio.get_running_loop()
         while True:
+            await asyncio.sleep(0)  # others take turns with a long backlog
             try:
                 plain, peer = await loop.sock_accept(self._socket)
             except ConnectionAbortedError:
@@ -84,22 +129,35 @@ class Listener:
                 self._log(f"A connection from {address} was closed: {reason}.")
                 continue
             self._by_address[address] += 1
-            task = loop.create_task(self._handshake(plain, address, protocol))
-            self._handshakes.add(task)
-            task.add_done_callback(self._handshakes.discard)
+            self._queue.add(address, plain)
+            if len(self._queue) > self._limits.pending:
+                self._release(address := self._queue.drop())
+                self._log(f"A connection from {address} was closed: too many handshakes are pending.")
 
     def _full(self, address: str) -> str:
-        if len(self._handshakes) >= self._limits.pending:
-            return "too many handshakes are pending"
         if self._by_address[address] >= self._limits.per_address:
             return "too many connections come from this address"
-        total = len(self.connections) + len(self._handshakes)
-        return "too many connections are open" if total >= self._capacity else ""
+        return "too many connections are open" if self._by_address.total() >= self._capacity else ""
 
-    async def _handshake(
-        self, plain: socket.socket, address: str, protocol: Callable[[], asyncio.BaseProtocol]
-    ) -> None:
-        """Do the handshake; asyncio itself logs nothing about one that fails."""
+    async def begin(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Begin the handshakes of accepted connections until it is cancelled."""
+        loop, due = asyncio.get_running_loop(), 0.0
+        while True:
+            await self._queue.filled.wait()
+            due = max(due + 1 / self._limits.pace, loop.time() - 1)
+            if (pause := due - loop.time()) > 0:
+                await asyncio.sleep(pause)
+            if len(self._new) >= self._limits.new:
+                oldest = next(iter(self._new))
+                del self._new[oldest]
+                oldest.cancel()
+            address, plain = self._queue.take()
+            task = loop.create_task(self._welcome(plain, address, protocol))
+            self._new[task] = None
+            task.add_done_callback(lambda done: self._new.pop(done, None))
+
+    async def _welcome(self, plain: socket.socket, address: str, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+        """Do the handshake, which asyncio does not log if it fails, and wait for the first request."""
         try:
             plain.setblocking(False)
             set_keepalive(plain)
@@ -110,11 +168,28 @@ class Listener:
                 ssl_handshake_timeout=self._limits.handshake,
                 ssl_shutdown_timeout=self._limits.handshake / 2,
             )
-            self.find(transport)
-        except (OSError, ValueError) as error:
+            connection = self.find(transport)
+        except (OSError, ValueError, asyncio.CancelledError) as error:
             plain.close()
             self._release(address)
-            self._log(f"The handshake with {address} failed: {_reason(error)}.")
+            cancelled = isinstance(error, asyncio.CancelledError)
+            reason = "it took long, and others wait" if cancelled else _reason(error)
+            self._log(f"The handshake with {address} failed: {reason}.")
+            return
+        open_keys = [other.key for transport, other in self.connections.items() if not transport.is_closing()]
+        try:
+            if open_keys.count(connection.key) <= self._limits.per_client:
+                await asyncio.wait_for(connection.settled.wait(), self._limits.header)
+                return
+            reason = "its client has too many"
+        except TimeoutError:
+            reason = "it sent no request"
+        except asyncio.CancelledError:
+            if connection.settled.is_set():
+                return
+            reason = "it sent no request, and others wait"
+        transport.abort()
+        self._log(f"A connection from {address} was cut: {reason}.")
 
     def find(self, transport: asyncio.Transport | None) -> Connection:
         """Return the connection of a transport; its first request may come before the handshake is noticed here."""
@@ -128,10 +203,9 @@ class Listener:
             certificate = x509.load_der_x509_certificate(encoded)
             key: Any = certificate.public_key()
             address = str((transport.get_extra_info("peername") or ("unknown",))[0])
-            deadline = asyncio.get_running_loop().time() + self._limits.header
             expires = certificate.not_valid_after_utc.timestamp()
             fingerprint = hashlib.sha256(encoded).hexdigest()
-            connection = Connection(address, public_line(key), fingerprint, expires, deadline=deadline)
+            connection = Connection(address, public_line(key), fingerprint, expires)
             self.connections[transport] = connection
         return self.connections[transport]
 
@@ -150,8 +224,7 @@ class Listener:
                 transport.abort()
                 if connection.key not in keys or connection.expires < time.time():
                     self._log(f"A connection from {connection.address} was cut: its certificate no longer counts.")
-                elif not connection.instance:
-                    self._log(f"A connection from {connection.address} was cut: it sent no request.")
+            connection.settled.set()
             del self.connections[transport]
             self._release(connection.address)
 
@@ -161,9 +234,11 @@ class Listener:
     async def close(self) -> None:
         """Close the socket, and end handshakes and connections."""
         self._socket.close()
-        for task in self._handshakes:
+        while self._queue:
+            self._queue.drop()
+        for task in list(self._new):
             task.cancel()
-        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        await asyncio.gather(*self._new, return_exceptions=True)
         for transport in self.connections:
             transport.abort()
 
@@ -183,7 +258,7 @@ def descriptors(wanted: int) -> int:
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return error.verify_message
     if isinstance(error, ssl.SSLError):

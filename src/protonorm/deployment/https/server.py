@@ -156,7 +156,8 @@ class Server:
         )
         await runner.setup()
         assert runner.server is not None
-        tasks = [asyncio.create_task(self._listener.accept(runner.server)), asyncio.create_task(self._watch())]
+        duties = self._listener.accept(), self._listener.begin(runner.server), self._watch()
+        tasks = [asyncio.create_task(duty) for duty in duties]
         self._started.set()
         await self._ending.wait()
         for task in tasks:
