@@ -48,7 +48,7 @@ network has 128 features. With `gamma=auto` ProtoNorm's server sends one number 
 
 TinyProto's s are the positions of a class. C are FPL's clusters, counted as if no two prototypes were in one.
 FedPAC's N are the clients of a round. FedL2G's K_i are the classes of one batch, counted as if it had all of a
-client's classes.
+client's classes. FedKWAZ's are those of the full batches of training.
 
 AFL, FedCGS and Choir send statistics of frozen features, once: P(P + 1)/2 + P·K numbers for each trunk, P = D + 1, and
 are sent a head of P·K, or Choir the sums.

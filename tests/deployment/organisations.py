@@ -77,7 +77,7 @@ class Organisations:
         """Start a client with its pictures and its network; its bundle was sent to it."""
         name, host = list(LABELS)[number], self.hosts.clients[number]
         bundle = next((self.root / "server").rglob(f"{name}.json"))
-        own = ("--data", f"pictures/{name}", "--model", NETWORKS[number], "--lr", "0.02", "--batch-size", "4")
+        own = ("--data", f"pictures/{name}", "--model", NETWORKS[number], "--lr", "0.002", "--batch-size", "4")
         told = ("--evaluation", "classes", "--validation", "0.25", "--yes")
         return self.start(name, host, "client", str(bundle), *own, *told, *words)
 
@@ -123,7 +123,7 @@ class Organisations:
         usual = {"dataset": f"clients:{self.root / 'pictures'}", "models": NETWORKS, "rounds": ROUNDS, "batch_size": 4}
         combine = FederationFolder.open(self.root / "server").agreement.combine
         usual |= {"split": "content", "combine": combine}
-        experiment = pn.Experiment.of(usual | {"lr": 0.02, "feature_dim": 8, "validation": 0.25} | settings)
+        experiment = pn.Experiment.of(usual | {"lr": 0.002, "feature_dim": 8, "validation": 0.25} | settings)
         run(experiment, self.root / "serial")
         ours, theirs = read_run(self.root / "server" / "run"), read_run(run_folder(experiment, self.root / "serial"))
         assert [one.round for one in ours.rounds] == list(range(1, ROUNDS + 1))

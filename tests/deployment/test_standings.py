@@ -7,7 +7,6 @@ from protonorm.deployment.messages import Answer, read_answer_header, read_answe
 from protonorm.deployment.status import StatusWriter
 from tests.deployment.sites import NAMES
 from tests.deployment.test_run_federation import Organisations
-from tests.deployment.test_status import folder  # noqa: F401 (fixture)
 
 
 class Liar:
@@ -41,7 +40,7 @@ def test_two_clients_that_differ_are_not_named():
     assert told[0].numbers == {"length": 1e6, "cosine": -1.0, "usual": 0.0}
 
 
-def test_the_status_has_each_clients_standing_and_counts_alarms(folder):  # noqa: F811
+def test_the_status_has_each_clients_standing_and_counts_alarms(folder):
     writer = StatusWriter(folder)
     writer.open()
     writer(Event("compared", "fine", 1, 0, numbers={"length": 1.1, "cosine": 0.9}))

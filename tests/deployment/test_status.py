@@ -70,6 +70,15 @@ def test_figures_go_on_when_the_server_is_started_again(folder):
     assert board.status.refused["content"] == 1
 
 
+@pytest.mark.parametrize("what", ["started", "members"])
+def test_amended_rounds_are_shown(folder, what):
+    told(StatusWriter(folder))
+    board = StatusWriter(folder)
+    board(Event(what, "From round 2 on", 2, numbers={"rounds": 8, "done": 1}))
+    board(Event("finished", "All 8 rounds are done.", 8, numbers={"rounds": 8}))
+    assert (board.status.rounds, board.status.done) == (8, 8)
+
+
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"format": 1}', b'{"format": 2}'])
 def test_a_status_that_cannot_be_read_is_begun_anew(folder, content):
     folder.status_file.write_bytes(content)

@@ -177,8 +177,10 @@ def mix(x: Tensor, alpha: float, cells: float) -> Tensor:
     top, left = top + shifts(height // rows, top.shape), left + shifts(width // columns, left.shape)  # (√G, √G)
     inside = covers(top, height // rows, height).unsqueeze(2) & covers(left, width // columns, width).unsqueeze(1)
     shares = torch.distributions.Beta(alpha, alpha, validate_args=False).sample((len(inside),))  # (G,)
-    share = torch.where(inside.any(0), shares[inside.int().argmax(0)], 1.0).to(x)  # (H, W), of the first cell there
-    other = maps[torch.randperm(len(x)).to(x.device)]
+    share = torch.where(inside.any(0), shares[inside.int().argmax(0)], 1.0).to(
+        x, non_blocking=True
+    )  # (H, W), of the first cell
+    other = maps[torch.randperm(len(x)).to(x.device, non_blocking=True)]
     return (share * maps + (1 - share) * other).view_as(x)
 
 

@@ -126,9 +126,10 @@ class TinyProto(AveragedByClass, Prototypes):
         """Return the server's prototypes (K', d) with zeros at the positions that their classes do not have."""
         if "masked" not in message:
             return message
-        positions = self.positions(client.num_classes, client.feature_dim)[message["classes"]]
-        dense = torch.zeros(len(positions), client.feature_dim).scatter(1, positions, message["masked"])
-        return {"classes": message["classes"], "prototypes": dense}
+        classes, values = message["classes"], message["masked"]  # wherever they are
+        positions = self.positions(client.num_classes, client.feature_dim).to(classes.device, non_blocking=True)
+        dense = values.new_zeros(len(classes), client.feature_dim).scatter(1, positions[classes], values)
+        return {"classes": classes, "prototypes": dense}
 
     def positions(self, num_classes: int, width: int) -> Tensor:
         """Choose s of d positions for each class, (K, s), in blocks; every block belongs to equally many classes.

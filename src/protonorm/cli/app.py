@@ -37,7 +37,7 @@ COMMANDS = {  # module of each command, imported on use
     "run": "run", "compare": "run", "sweep": "search", "tune": "search", "list": "listing:list_", "show": "records",
     "remove": "records", "archive": "records", "bench": "inspect", "inspect": "inspect", "export": "predict",
     "predict": "predict", "report": "records", "reproduce": "reproduce", "data": "listing", "cluster": "inspect",
-    "deploy": "deploy", "backbones": "listing", "pilot": "run", "audit": "audit",
+    "deploy": "deploy", "backbones": "listing", "pilot": "run", "audit": "audit", "doctor": "inspect",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Commands `inspect`, `cluster check` and `bench`: networks, clusters and the speed of this machine."""
+"""Commands `inspect`, `cluster check`, `doctor gpu` and `bench`: networks, clusters, devices and speed."""
 
 import re
 from importlib import import_module
@@ -101,6 +101,21 @@ def check(
 
         findings = check_cluster(*build(experiment), ActorSettings(**chosen.settings), workers)
         say_findings(findings, as_json=as_json)
+
+
+doctor = typer.Typer(no_args_is_help=True, help="Diagnose this machine.")
+
+
+@doctor.command()
+def gpu(
+    device: Annotated[str, typer.Option(help="Device to check: cuda, cuda:1; cpu shows what is checked.")] = "cuda",
+    as_json: Json = False,
+) -> None:
+    """Check a GPU in two minutes: networks and methods against the CPU, memory, pictures a second, what to report."""
+    with reporting(quiet=as_json):
+        from protonorm.session.gpu import diagnose
+
+        say_findings(diagnose(device), as_json=as_json)
 
 
 def bench(names: Benchmarks = None, to: To = None, as_json: Json = False) -> None:

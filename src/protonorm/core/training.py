@@ -291,7 +291,7 @@ class Training(BaseModel):
     @property
     def lowered(self) -> bool:
         """Whether networks use layers optimised for the CPU."""
-        return self.lowering and self.device == "cpu" and self.precision == "float32"
+        return self.lowering and self.device == "cpu"
 
     def lr_in(self, round: int, rounds: int, client: int) -> float:
         """Return a client's learning rate in a round."""

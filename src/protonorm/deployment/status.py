@@ -214,8 +214,11 @@ class StatusWriter:
             case "started":
                 self._add_new_clients()
                 status.state, status.done = "running", int(numbers.get("done", status.done))
+                status.rounds = int(numbers.get("rounds", status.rounds))
                 for client in status.clients:
                     client.state = "unknown"
+            case "members":
+                status.rounds = int(numbers.get("rounds", status.rounds))
             case "round":
                 status.state, status.round, status.needed = "running", event.round, int(numbers.get("needed", 0))
             case "committed":

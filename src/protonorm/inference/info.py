@@ -222,7 +222,7 @@ def client_info(run: Run, id: int, round: int, trained: int) -> ClientInfo:
         "input": info.input,
         "preprocessing": preprocessing(info.input, info.experiment.dataset.settings.get("window")),
         "classes": info.classes,
-        "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu" and precision == "float32",
+        "lowered": bool(settings.get("lowering", True)) and settings.get("device") == "cpu",
         "precision": precision,
         "sharpness": temperatures,
         "trunk": info.trunk(info.network(id)),

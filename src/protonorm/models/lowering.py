@@ -18,8 +18,8 @@ from protonorm.core import SplitModel
 
 Pair = tuple[int, int]
 MAX_PAIRS = 256  # pairs (output point, input point) up to which enumerating all pairs is fast
-MAX_POINTS = 16  # of an output map, up to which the standard weight gradient of dense convolutions is slow
-MIN_CHANNELS = 32  # of an input, from which copying all windows is cheap relative to the product
+MAX_POINTS = 4  # of an input map, up to which …
+MIN_CHANNELS = 256  # … from so many channels on the standard weight gradient of dense convolutions is slow
 
 
 class Window(NamedTuple):
@@ -78,7 +78,9 @@ class PointwiseConv2d(nn.Conv2d):
             return super().forward(input)
         down, right = self.stride
         points = input.permute(0, 2, 3, 1)[:, ::down, ::right]  # (B, H', W', C)
-        return functional.linear(points, self.weight.flatten(1), self.bias).permute(0, 3, 1, 2)
+        # As rows: torch multiplies maps of one point, whose strides are ambiguous, by a copy of the weight for each.
+        answers = functional.linear(points.flatten(0, 2), self.weight.flatten(1), self.bias)
+        return answers.view(*points.shape[:3], -1).permute(0, 3, 1, 2)
 
 
 class SmallMapConv2d(nn.Conv2d, ABC):
@@ -90,15 +92,16 @@ class SmallMapConv2d(nn.Conv2d, ABC):
             return super().forward(input)
         window, size = Window.of(self), (input.shape[2], input.shape[3])
         if size == (1, 1) and window.is_centred:
-            return self._point(input, *window.padding)  # the middle tap: all other taps cover only padding
+            row, column = window.padding  # the middle tap: all other taps cover only padding
+            return self._point(*_cast(input, self.weight[:, :, row, column]))
         if not self._is_slow(window, size):
             return super().forward(input)
-        maps: Tensor = Convolution.apply(input, self.weight, window)  # type: ignore[no-untyped-call]  # torch's own
+        maps: Tensor = Convolution.apply(*_cast(input, self.weight), window)  # type: ignore[no-untyped-call]  # torch's own
         return _with_bias(maps, self.bias)
 
     @abstractmethod
-    def _point(self, input: Tensor, row: int, column: int) -> Tensor:
-        """Apply only the tap at a row and column."""
+    def _point(self, input: Tensor, tap: Tensor) -> Tensor:
+        """Apply a single tap (C', C or 1)."""
 
     @abstractmethod
     def _is_slow(self, window: Window, size: Pair) -> bool:
@@ -108,20 +111,26 @@ class SmallMapConv2d(nn.Conv2d, ABC):
 class DenseConv2d(SmallMapConv2d):
     """Convolution over all channels; deep in a network its maps are small."""
 
-    def _point(self, input: Tensor, row: int, column: int) -> Tensor:
-        outputs = functional.linear(input.flatten(1), self.weight[:, :, row, column], self.bias)
-        return outputs[:, :, None, None]
+    def _point(self, input: Tensor, tap: Tensor) -> Tensor:
+        return functional.linear(input.flatten(1), tap, self.bias)[:, :, None, None]
 
     def _is_slow(self, window: Window, size: Pair) -> bool:
-        height, width = window.out(size)
-        return height * width <= MAX_POINTS and self.in_channels >= MIN_CHANNELS
+        return size[0] * size[1] <= MAX_POINTS and self.in_channels >= MIN_CHANNELS
 
 
 class DepthwiseConv2d(SmallMapConv2d):
-    """Depthwise convolution; deep in a network its maps are smaller than its kernel."""
+    """Depthwise convolution; deep in a network its maps are smaller than its kernel.
 
-    def _point(self, input: Tensor, row: int, column: int) -> Tensor:
-        return _with_bias(input * self.weight[:, 0, row, column, None, None], self.bias)
+    It is computed in float32 also where autocast is on: with stride 2, bfloat16 takes up to 50 times as long.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Map (B, C, H, W) to (B, C', H', W')."""
+        with torch.autocast("cpu", enabled=False):
+            return super().forward(input.float() if input.dtype == torch.bfloat16 else input).to(input.dtype)
+
+    def _point(self, input: Tensor, tap: Tensor) -> Tensor:
+        return _with_bias(input * tap[:, :, None], self.bias)
 
     def _is_slow(self, window: Window, size: Pair) -> bool:
         smaller = size[0] < window.kernel[0] and size[1] < window.kernel[1]
@@ -176,7 +185,14 @@ def _groups(input: Tensor, weight: Tensor) -> int:
 
 
 def _with_bias(maps: Tensor, bias: Tensor | None) -> Tensor:
-    return maps if bias is None else maps + bias[:, None, None]
+    return maps if bias is None else maps + bias[:, None, None].to(maps.dtype)
+
+
+def _cast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Convert tensors as autocast does for torch's own convolutions."""
+    if not torch.is_autocast_enabled("cpu"):
+        return tensors
+    return tuple(tensor.to(torch.get_autocast_dtype("cpu")) for tensor in tensors)
 
 
 def to_channels_last(network: SplitModel, *, lowered: bool) -> SplitModel:
