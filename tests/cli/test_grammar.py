@@ -105,7 +105,7 @@ def test_all_settings_of_an_experiment_are_listed(call):
         assert found[name]["meaning"] == field.description
         default = field.default if isinstance(field.default, str) else json.dumps(field.default)
         assert found[name]["default"] == default
-    assert found["optimiser"]["type"] == "sgd | adam | adamw"
+    assert found["optimiser"]["type"] == "sgd | adam | adamw | a name"
     shown = call("list", "settings").stdout
     assert shown.index("algorithm") < shown.index("optimiser")
     assert "protonorm list protonorm" in " ".join(shown.split())

@@ -232,7 +232,9 @@ class Training(BaseModel):
     local_steps: LocalSteps | PerClient[LocalSteps] | None = Field(
         default=None, description="batches a round in place of epochs; below 1 a share of an epoch"
     )
-    optimiser: Annotated[Any, AfterValidator(checked_optimiser), PlainSerializer(describe_optimiser)] = Field(
+    optimiser: Annotated[
+        Literal["sgd", "adam", "adamw"] | Any, AfterValidator(checked_optimiser), PlainSerializer(describe_optimiser)
+    ] = Field(
         default="sgd", description="of the clients: sgd, adam, adamw, or file.py:function (weights, lr) of your own"
     )
     optimiser_state: Literal["new", "kept"] = Field(
