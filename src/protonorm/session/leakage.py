@@ -3,7 +3,7 @@
 The attacker is the server at its best, which knows the network that computed the message. Presence: which classes does
 the client have? Membership: was a sample among those that the message was computed from, or another of its class?
 Matching: which of many candidate pictures is it? Inversion: what does the picture look like? Regression from features
-to pixels, learned from other pictures, came closer than gradient descent on pixels in each case that was tried.
+to pixels, learned from other pictures, came closer than gradient descent on pixels in most of the cases that were tried.
 """
 
 from __future__ import annotations
