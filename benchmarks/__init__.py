@@ -13,6 +13,7 @@ BENCHMARKS = {
     "trunks": "frozen trunks: features of all pictures, a second start, and rounds on features and on pictures",
     "commits": "the commit of a round, the first and the last of 2,000",
     "fold": "the messages of a thousand to a million clients through ProtoNorm's aggregate",
+    "masks": "secure sums: what a client computes in a round, by its steps, with 5 to 100 members",
     "capacity": "what one server can take in, and align, from ten to 100,000 classes",
     "sweep": "a sweep of twelve small runs, side by side and one after the other",
     "deployment": "a round over the network with four clients, against Flower's own processes",

@@ -49,6 +49,8 @@ TERMS = {
     "trunks": "frozen trunks that clients may have: `name`, `digest`, `width`; left out if any network may be",
     "shared_trunk": "likewise, of the shared network; left out if it has none",
     "reproducible": "whether clients draw their random numbers from `seed`, so that a simulation has the same bits",
+    "members": "of a secure sum: fingerprints of the clients' keys; left out otherwise",
+    "noise": "of a secure sum: `protect` of all members; left out if there is none",
     "amends": "of amended terms: `first` and `previous`, SHA-256 of agreements, and `round`, their first round",
 }
 

@@ -13,6 +13,10 @@ class TooFewReplies(Failed):
     """Raised when a round misses its quorum on every attempt; repeating the call resumes after the last round."""
 
 
+class Burned(Failed):
+    """Raised when not all members of a secure sum sent their messages; the round yields nothing."""
+
+
 class NotFetched(Failed):
     """Raised when a download is interrupted; the part already received is kept."""
 

@@ -15,6 +15,7 @@ import protonorm as pn
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.federation_folder import FederationFolder
+from protonorm.deployment.keys import key_fingerprint
 from protonorm.deployment.settings import FederationSettings
 from protonorm.session.build import build
 from tests import warm
@@ -69,7 +70,9 @@ class RealFederation:
         usual |= {"split": "content"}
         self.experiment = pn.Experiment.of(usual | {"lr": 0.01} | settings)
         task, population = build(self.experiment)
-        self.agreement = Agreement.of_task(task, ("validation", "test"), reproducible=True)
+        self.made = {name: ClientFolder.create(self.root / name, name) for name in NAMES[:clients]}
+        members = [key_fingerprint(made.public_key) for made in self.made.values()] if task.secure else []
+        self.agreement = Agreement.of_task(task, ("validation", "test"), reproducible=True, members=members)
         plain = {"name": "trial", "hosts": ["127.0.0.1"], "bind": "127.0.0.1", "port": free_port(), "quorum": 1.0}
         self.server = FederationFolder.create(root / "server", FederationSettings.of(plain), self.agreement)
         self.clients = [self._client(id, data / f"{name}.npz") for id, name in enumerate(NAMES[:clients])]
@@ -86,7 +89,7 @@ class RealFederation:
         return self.clients[-1]
 
     def _client(self, id: int, data: Path) -> ClientFolder:
-        made = ClientFolder.create(self.root / NAMES[id], NAMES[id])
+        made = self.made.get(NAMES[id]) or ClientFolder.create(self.root / NAMES[id], NAMES[id])
         made.confirm(self.server.bundle(self.server.add(NAMES[id], made.public_key)))
         settings = self.experiment
         made.change(data=f"npz:{data}", lr=settings.lr, batch_size=4, allowed="classes", validation=settings.validation)

@@ -1,5 +1,6 @@
 """Federations of real processes over TLS with keys: the numbers are a simulation's, whoever is killed meanwhile."""
 
+import json
 import signal
 
 import numpy as np
@@ -10,6 +11,7 @@ from protonorm import tensors
 from protonorm.cli.app import app
 from protonorm.cli.options import Checkpoint
 from protonorm.cli.predict import find_client
+from protonorm.deployment.client_folder import ClientFolder
 from protonorm.inference.loading import load_client
 from protonorm.runs.layout import stamp
 from protonorm.runs.run import read_run
@@ -66,6 +68,21 @@ def test_fedkd_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
         assert "refused" not in federation.output("server.out")
         assert_same_as_serial(federation)
         assert_exported_as_measured(federation, tmp_path / "exported")
+
+
+def test_a_secure_sum_of_three_processes_gives_the_bits_of_a_simulation(tmp_path):
+    """Keys of TLS sign pledges; who has another key than the agreement names gets no bundle."""
+    with RealFederation(tmp_path, clients=3, algorithm="protonorm", combine="secure_sum") as federation:
+        federation.server.wanted.touch()
+        running = [federation.start_server(), *(federation.start_client(id) for id in range(3))]
+        assert [one.wait(300) for one in running] == [0, 0, 0, 0], federation.output("server.out")
+        assert "burned" not in federation.output("server.out")
+        assert_same_as_serial(federation)
+        events = [json.loads(line)["event"] for line in (tmp_path / "berlin" / "audit.jsonl").read_text().splitlines()]
+        assert events.count("masked") == 2
+        stranger = ClientFolder.create(tmp_path / "stranger", "quito")
+        with pytest.raises(ValueError, match="is not one of the agreement's members"):
+            federation.server.bundle(federation.server.add("quito", stranger.public_key))
 
 
 def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_path):

@@ -91,7 +91,19 @@ def read_terms(words: list[str]) -> Any:
         raise ValueError("The agreement needs the names of the classes, in their order: classes=cat,dog,bird.")
     if isinstance(values["classes"], str):
         values["classes"] = [name.strip() for name in values["classes"].split(",")]
+    if "members" in values:
+        values["members"] = read_members(values["members"])
     return Agreement.of(values)
+
+
+def read_members(given: Any) -> list[str]:
+    """Return the fingerprints of members: given as such, as public keys, or as files of these."""
+    from protonorm.deployment.keys import check_public_line, key_fingerprint
+
+    names = given.split(",") if isinstance(given, str) else list(given)
+    return [
+        name if name.startswith("SHA256:") else key_fingerprint(check_public_line(read_line(name))) for name in names
+    ]
 
 
 def add_client(

@@ -117,7 +117,7 @@ class Experiment(Training):
     control: Literal["none", "solo"] = Field(default="none", description="solo: clients federate with themselves alone")
     combine: Rule = Field(
         default="mean",
-        description="how the server combines messages: mean, median, trimmed:0.2, geometric_median, bounded or cosine",
+        description="of messages: mean, median, trimmed:0.2, geometric_median, bounded, cosine or secure_sum",
     )
     early_stopping: Count | None = Field(default=None, description="evaluations without a better one that end a run")
     evaluate: Literal["all", "cohort"] | None = Field(

@@ -27,7 +27,7 @@ from protonorm.core.noise import (
 )
 from protonorm.core.settings import dataclass
 from protonorm.core.training import Outgoing
-from protonorm.core.types import STRICT, Positive, Share
+from protonorm.core.types import STRICT, Positive, Share, Whole
 
 if TYPE_CHECKING:
     from protonorm.core.model import SplitModel
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 HALF = 2  # 1/κ
 CONSTANT = 1 / HALF  # κ, in place of the 1 that methods append to features
+SMOOTH = 8  # least width of a share of noise
 AT_ONCE = 2**20  # samples whose products are summed in float64 without rounding
 PROTOTYPES, MOMENTS = {"classes", "prototypes"}, {"gram", "moments", "noise"}
 
@@ -56,6 +57,8 @@ class Gaussian(Outgoing):
     noise: Positive | None = None  # σ, relative to the largest change; None: the least for which all rounds fit into ε
     clip: Positive = 1.0  # C, largest norm of a sample's features, or of the whole message
     bounds: Literal["samples", "message"] = "samples"  # what is clipped
+    colluding: Whole | None = None  # c, members of a secure sum that may add no noise: each of n adds σ²/(n − c).
+    # None: each adds all of it
 
     private: ClassVar[bool] = True
 
@@ -63,6 +66,19 @@ class Gaussian(Outgoing):
     def per_sample(self) -> bool:
         """Whether single samples are clipped, not the message."""
         return self.bounds == "samples"
+
+    @property
+    def shared_length(self) -> float | None:
+        """C, if the members of a secure sum share the noise."""
+        return None if self.colluding is None else self.clip
+
+    def among(self, members: int) -> Outgoing:
+        """Return the step of a member of a secure sum, which adds its share of the noise."""
+        if self.colluding is None:
+            return self
+        if members <= self.colluding:
+            raise ValueError(f"A secure sum must have more than {self.colluding} members, got {members}.")
+        return Shared(self, members - self.colluding)
 
     def sigma(self, task: Task) -> float:
         """Return the noise multiplier σ."""
@@ -88,6 +104,11 @@ class Gaussian(Outgoing):
 
     def check(self, task: Task) -> None:
         """Raise ValueError for methods whose clients send anything but prototypes or second moments."""
+        if self.colluding is not None and self.colluding >= task.least_members:
+            raise ValueError(
+                f"protect.colluding must be below the least number of members of combine=secure_sum:LEAST, "
+                f"got {self.colluding} with combine={task.combine}."
+            )
         name, sent = type(task.algorithm).__name__, fields_of(task)
         if sends_moments(task):
             if self.bounds != "samples" or self.clip != 1:
@@ -117,12 +138,12 @@ class Gaussian(Outgoing):
         if sends_moments(task):
             return self.noisy_moments(task, client) if message else {}
         rows = self.noisy_sums(task, client, message).double()
-        longest = rows.norm(dim=1).max().clamp(min=1.0)
         classes = torch.arange(client.num_classes)
+        longest = rows.norm(dim=1).max().clamp(min=1.0)
         return {"classes": classes, "prototypes": (rows * (self.clip / longest)).float()}
 
-    def noisy_sums(self, task: Task, client: Client, message: Tensors) -> Tensor:
-        """Return what is released, (K, d): integers, STEPS of which are C."""
+    def noisy_sums(self, task: Task, client: Client, message: Tensors, honest: int = 1) -> Tensor:
+        """Return what is released, (K, d): integers, STEPS of which are C; with the share of one of `honest`."""
         shape = (client.num_classes, client.feature_dim)
         if self.bounds == "samples":
             self.check_network(task, client.model)
@@ -131,26 +152,27 @@ class Gaussian(Outgoing):
             rows = torch.zeros(shape, dtype=torch.float64)
             rows[message["classes"]] = message["prototypes"].double()
             sums, change = quantised(rows.reshape(1, -1), self.clip).reshape(shape), 2 * STEPS
-        width = math.ceil(self.sigma(task) * change)
-        return sums + noise(width, shape)
+        return sums + noise(share_of(self.sigma(task) * change, honest), shape)
 
-    def noisy_moments(self, task: Task, client: Client) -> Tensors:
+    def noisy_moments(self, task: Task, client: Client, honest: int = 1, dtype: torch.dtype = torch.float32) -> Tensors:
         """Return noisy second moments of each trunk, and the variance of an off-diagonal entry of the Gram matrix."""
         points, y = task.algorithm.points_of(client), one_hot(client.train.labels, client.num_classes)
         change = math.sqrt(len(points)) * moments_change()
         sent: Tensors = {}
         for name, x in points.items():
             gram, moments = exact_moments(x[:, :-1], y)
-            wide, narrow = (math.ceil(self.sigma(task) * change * STEPS * one) for one in (STEPS, STEPS / math.sqrt(2)))
+            wide, narrow = (
+                share_of(self.sigma(task) * change * STEPS * x, honest) for x in (STEPS, STEPS / math.sqrt(2))
+            )
             size = len(gram)
             rows, columns = torch.triu_indices(size, size)
             drawn = torch.where(rows == columns, noise(wide, rows.shape), noise(narrow, rows.shape))
             scale = torch.ones(size, dtype=torch.float64)
             scale[-1] = HALF  # the constant is 1 in messages
             triangle = (gram[rows, columns] + drawn) / STEPS**2 * scale[rows] * scale[columns]
-            sent[f"gram.{name}"] = triangle.float()
-            noisy = moments + noise(math.ceil(self.sigma(task) * change * STEPS), moments.shape)
-            sent[f"moments.{name}"] = (noisy / STEPS * scale.unsqueeze(1)).float()
+            sent[f"gram.{name}"] = triangle.to(dtype)
+            noisy = moments + noise(share_of(self.sigma(task) * change * STEPS, honest), moments.shape)
+            sent[f"moments.{name}"] = (noisy / STEPS * scale.unsqueeze(1)).to(dtype)
             sent[f"noise.{name}"] = torch.tensor((narrow / STEPS**2) ** 2)
         return sent
 
@@ -164,6 +186,29 @@ class Gaussian(Outgoing):
                 features = client.model.features(x)
             sums.index_add_(0, y.cpu(), quantised(features.double().cpu(), self.clip))
         return sums
+
+
+class Shared(Outgoing):
+    """Step of a member of a secure sum, which adds the share of one of `honest` members to exact sums."""
+
+    def __init__(self, step: Gaussian, honest: int) -> None:
+        self._step, self._honest = step, honest
+
+    def apply(self, task: Task, client: Client, message: Tensors) -> Tensors:
+        """Return integers in fixed point: nothing is rounded or scaled after the noise is added."""
+        if sends_moments(task):
+            return self._step.noisy_moments(task, client, self._honest, torch.float64) if message else {}
+        sums = self._step.noisy_sums(task, client, message, self._honest).double()
+        return {"classes": torch.arange(client.num_classes), "prototypes": sums / STEPS}
+
+
+def share_of(width: float, honest: int) -> int:
+    """Return the width of the noise that each of so many members adds, whose sum has at least the given width.
+
+    The sum of discrete Gaussians of width 8 or more differs from a discrete Gaussian by less than 10⁻²⁵⁰ (Kairouz, Liu
+    and Steinke, "The Distributed Discrete Gaussian Mechanism for Federated Learning", ICML 2021).
+    """
+    return math.ceil(width) if honest == 1 else max(SMOOTH, math.ceil(width / math.sqrt(honest)))
 
 
 def fields_of(task: Task) -> set[str]:

@@ -30,11 +30,13 @@ COMBINE: dict[str, Entry] = {
     "trimmed": Entry("protonorm.core.robust:Trimmed", "mean of each number without a share at both ends: trimmed:0.2"),
     "geometric_median": Entry("protonorm.core.robust:GeometricMedian", "point of least total distance to the vectors"),
     "bounded": Entry("protonorm.core.robust:Bounded", "mean of vectors at most as long as the median of the others"),
+    "secure_sum": Entry("protonorm.core.combine:Mean", "mean of masked messages; the server sees sums: secure_sum:3"),
     "cosine": Entry("protonorm.core.robust:Cosine", "bounded, weighted by the cosine to the median direction"),
     "trust": Entry("protonorm.core.robust:Trust", "cosine, weighted by a client's agreement with others in all rows"),
 }
 DEFAULT_SHARE = 0.2  # of `trimmed` without a number
 STEPS, CLOSE = 50, 1e-7  # of Weiszfeld's iteration: largest number, and relative change at which it ends
+DEFAULT_LEAST, MOST_MEMBERS = 3, 256  # members of a secure sum, whose masks are as many as their pairs
 TURNS = 10  # of the iteration that finds whom to trust
 HEARD = 0.5  # trust in others, all together, below which nothing is said of a client
 LEAST = 1e-9  # smallest trust, so that a vector of a single client is combined whatever its trust is
@@ -292,6 +294,11 @@ def check_rule(rule: str) -> str:
     """Return a rule in full, such as trimmed:0.2; raise ValueError if there is none of that name or number."""
     name, _, number = rule.partition(":")
     find(COMBINE, name, "combination")
+    if name == "secure_sum":
+        least = int(number or DEFAULT_LEAST) if (number or "0").isdecimal() else 0
+        if not 2 <= least <= MOST_MEMBERS:
+            raise ValueError(f"combine must be secure_sum:LEAST with 2 to {MOST_MEMBERS} members, got {shown(rule)}.")
+        return f"{name}:{least}"
     if name != "trimmed":
         if number:
             raise ValueError(f"combine={name} must stand without a number, got {shown(rule)}.")
@@ -312,4 +319,10 @@ def fold_of(rule: str) -> Callable[[], Fold]:
     """Return the factory of a rule's folds."""
     name, _, number = check_rule(rule).partition(":")
     fold: Callable[..., Fold] = COMBINE[name].load()
-    return (lambda: fold(float(number))) if number else fold
+    return (lambda: fold(float(number))) if number and name == "trimmed" else fold
+
+
+def least_members(rule: str) -> int:
+    """Return the smallest number of members of a rule such as secure_sum:3; 0 for other rules."""
+    name, _, number = check_rule(rule).partition(":")
+    return int(number) if name == "secure_sum" else 0

@@ -5,7 +5,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,13 @@ from protonorm.core.algorithm import Additive, Algorithm, checked_schema
 from protonorm.core.model import NetworkRecipe, SplitModel, Trunk
 from protonorm.core.node import Client, Server
 from protonorm.core.randomness import SERVER, seeded
-from protonorm.core.robust import MEAN, fold_of
+from protonorm.core.robust import MEAN, MOST_MEMBERS, fold_of, least_members
 from protonorm.core.schema import Schema
 from protonorm.core.types import InputSpec
 from protonorm.tensors import Tensors
+
+if TYPE_CHECKING:
+    from protonorm.core.secure_sum import Layout
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,9 @@ class Task:
     server_batch_size: int = 32  # batch size of server-side training
     combine: str = MEAN  # rule of `core.robust` by which the server combines the clients' contributions
     trunks: tuple[Trunk, ...] = ()  # different frozen trunks of the clients' own networks; empty if there are none
+    noise_length: float | None = (
+        None  # C, to which noisy sums are scaled if the members of a secure sum share the noise
+    )
 
     @property
     def num_classes(self) -> int:
@@ -64,12 +70,46 @@ class Task:
         """Whether the server combines the clients' messages."""
         return isinstance(self.algorithm, Additive) and self.algorithm.combines and bool(self.schema.up)
 
+    @cached_property
+    def least_members(self) -> int:
+        """Smallest number of members of a secure sum; 0 if messages are not masked."""
+        return least_members(self.combine)
+
+    @property
+    def secure(self) -> bool:
+        """Whether the server receives masked messages, and sees their sum alone."""
+        return self.least_members > 0
+
+    @cached_property
+    def layout(self) -> "Layout":
+        """Order of the numbers of a masked message."""
+        from protonorm.core.secure_sum import layout_of
+
+        return layout_of(self)
+
+    @cached_property
+    def received_schema(self) -> Schema:
+        """Schema of the messages of both sides as the server has them."""
+        from protonorm.core.secure_sum import masked_schema
+
+        return masked_schema(self) if self.secure else self.schema
+
+    def check_members(self, members: int) -> None:
+        """Raise ValueError for too few or too many members of a secure sum."""
+        if self.secure and not self.least_members <= members <= MOST_MEMBERS:
+            raise ValueError(
+                f"combine={self.combine} must have {self.least_members} to {MOST_MEMBERS} clients in a round, got "
+                f"{members}."
+            )
+
     def check_combine(self) -> None:
         """Raise ValueError if the method does not combine its clients' messages, and the rule is another than mean."""
         if self.combine != MEAN and not self.combines:
             name = type(self.algorithm).__name__
             reason = "trains on the messages one by one" if self.schema.up else "receives no messages to combine"
             raise ValueError(f"combine must be {MEAN} for {name}, whose server {reason}, got {self.combine}.")
+        if self.secure:
+            _ = self.layout
 
     @cached_property
     def template(self) -> SplitModel:
@@ -102,7 +142,11 @@ class Task:
             "shared_network": self.shared_network and self.shared_network.describe(),
             "trunks": [trunk._asdict() for trunk in self.trunks],
         }
-        later = {"combine": MEAN, "trunks": []}  # terms that were added later, with the values that they had before
+        later: dict[str, Any] = {
+            "combine": MEAN,
+            "trunks": [],
+            "noise_length": None,
+        }  # terms that were added later, with the values that they had before
         return {name: value for name, value in described.items() if name not in later or value != later[name]}
 
     @cached_property
@@ -117,6 +161,7 @@ class Order(NamedTuple):
     id: int
     round: int
     trained: int  # round of the client's valid state, 0 for none
+    members: Sequence[int] = ()  # clients of a secure sum, in a simulation
 
 
 class Reply(NamedTuple):

@@ -97,6 +97,16 @@ class Outgoing(ABC):
         """Whether a claim of privacy rests on samples whose features do not depend on each other."""
         return False
 
+    @property
+    def shared_length(self) -> float | None:
+        """Length of the longest row of a sum of noisy messages, if the members of a secure sum share the noise."""
+        return None
+
+    def among(self, members: int) -> Outgoing:
+        """Return the step of a member of a secure sum over so many."""
+        del members
+        return self
+
     def check(self, task: Task) -> None:
         """Raise ValueError if the step does not cover the replies of the task's method."""
         del task
@@ -180,7 +190,8 @@ def describe_outgoing(step: Outgoing) -> dict[str, Any]:
     """Return a JSON-compatible description of a step: its name and settings."""
     target = f"{type(step).__module__}:{type(step).__qualname__}"
     name = next((name for name, entry in OUTGOING.items() if entry.target == target), target)
-    return {"name": name, **asdict(step)}  # type: ignore[call-overload]
+    settings = asdict(step)  # type: ignore[call-overload]
+    return {"name": name} | {key: value for key, value in settings.items() if (key, value) != ("colluding", None)}
 
 
 def make_schedule(value: Any) -> LrSchedule:

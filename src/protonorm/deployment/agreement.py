@@ -21,9 +21,10 @@ from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
 from protonorm.core.model import Trunk
 from protonorm.core.registry import find, nearest
-from protonorm.core.robust import MEAN, Rule
+from protonorm.core.robust import MEAN, MOST_MEMBERS, Rule
 from protonorm.core.task import Task
 from protonorm.core.text import shortened, visible
+from protonorm.core.training import describe_outgoing, make_outgoing
 from protonorm.core.types import MAX_INT, Count, Format, InputSpec, Positive, Seed, Width, shown
 from protonorm.deployment.keys import check_public_line, key_fingerprint
 from protonorm.deployment.settings import Document, Host, Word, canonical, differing, full_value, listed, read_object
@@ -32,18 +33,28 @@ from protonorm.models.choose import Recipe
 from protonorm.models.frozen import FrozenNetwork, trunk_at
 from protonorm.models.libraries import LibraryNetwork
 
-TRUNK_TERMS = ("trunks", "shared_trunk")
+LATER_TERMS = ("trunks", "shared_trunk", "members", "noise")  # left out where they are empty
 LARGEST_FILE = 2**22  # bytes of an agreement
 MAX_CLASSES = 100_000
 
 OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size", "combine")  # as in a Task
 ROBUST_RULE = "trust"  # by which messages are combined unless the settings say otherwise, if the method combines them
+Fingerprint = Annotated[str, StringConstraints(pattern=r"^SHA256:[A-Za-z0-9+/]{43}$")]
 ClassName = Annotated[str, MinLen(1), MaxLen(200)]
 Part = Literal["validation", "test"]
 LARGEST_BUNDLE = LARGEST_FILE + 2**17  # bytes
 
 
-AMENDABLE = ("rounds", "algorithm", "server_lr", "server_batch_size", "evaluated", "evaluate_every", "amends")
+AMENDABLE = (
+    "rounds",
+    "algorithm",
+    "server_lr",
+    "server_batch_size",
+    "evaluated",
+    "evaluate_every",
+    "amends",
+    "members",
+)
 
 
 class Amends(Document):
@@ -90,6 +101,8 @@ class Agreement(Document):
     amends: Amends | None = None  # of amended terms
     trunks: Annotated[list[TrunkTerm], MaxLen(100)] = []  # of the clients' own networks; any if there are none
     shared_trunk: TrunkTerm | None = None  # of the shared network
+    members: Annotated[list[Fingerprint], MaxLen(MOST_MEMBERS)] = []  # of a secure sum: fingerprints of their keys
+    noise: dict[str, Any] | None = None  # of a secure sum: `protect` of all members, each of which adds a share
 
     @property
     def root(self) -> str:
@@ -141,7 +154,13 @@ class Agreement(Document):
 
     @classmethod
     def of_task(
-        cls, task: Task, evaluated: Sequence[str] = ("test",), evaluate_every: int = 1, *, reproducible: bool = False
+        cls,
+        task: Task,
+        evaluated: Sequence[str] = ("test",),
+        evaluate_every: int = 1,
+        *,
+        reproducible: bool = False,
+        members: Sequence[str] = (),
     ) -> Self:
         """Create the agreement of a task; raise ValueError if its method or network is not available by name."""
         shared = task.shared_network
@@ -157,6 +176,7 @@ class Agreement(Document):
             "evaluated": list(evaluated),
             "evaluate_every": evaluate_every,
             "reproducible": reproducible,
+            "members": list(members),
             "trunks": [trunk._asdict() for trunk in task.trunks],
             "shared_trunk": shared.trunk._asdict() if isinstance(shared, Recipe) and shared.trunk else None,
         }
@@ -181,7 +201,12 @@ class Agreement(Document):
     def _fill_in(cls, value: dict[str, Any]) -> dict[str, Any]:
         return _plain(describe("algorithm", _method(value)))
 
-    @field_validator("classes", "evaluated")
+    @field_validator("noise")
+    @classmethod
+    def _fill_in_noise(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else describe_outgoing(make_outgoing(value))
+
+    @field_validator("classes", "evaluated", "members")
     @classmethod
     def _no_two_alike(cls, value: list[str]) -> list[str]:
         if len(set(value)) < len(value):
@@ -208,11 +233,17 @@ class Agreement(Document):
         if is_frozen(self.shared_network) != (self.shared_trunk is not None):
             raise ValueError("A shared network has shared_trunk if it is frozen, and only then.")
         self.task.check_combine()
+        if self.task.secure:
+            self.task.check_members(len(self.members))
+            if self.noise is not None and make_outgoing(self.noise).shared_length is None:
+                raise ValueError("noise must be protect=gaussian with colluding, of which each member adds a share.")
+        elif self.members or self.noise is not None:
+            raise ValueError(f"members and noise must be left out unless combine=secure_sum, got {self.combine}.")
         return self
 
     def plain(self) -> dict[str, Any]:
-        """Return the terms as plain data; without those of frozen trunks, where there are none."""
-        return {name: value for name, value in super().plain().items() if value or name not in TRUNK_TERMS}
+        """Return the terms as plain data; without later ones, where they are empty."""
+        return {name: value for name, value in super().plain().items() if value or name not in LATER_TERMS}
 
     @cached_property
     def task(self) -> Task:
@@ -224,8 +255,14 @@ class Agreement(Document):
             shared = Recipe(self.shared_network, spec.network_shape, self.feature_dim, len(self.classes), trunk=trunk)
         terms: dict[str, Any] = {name: getattr(self, name) for name in OF_TASK}
         terms |= {"trunks": tuple(term.trunk for term in self.trunks)}
+        terms |= {"noise_length": make_outgoing(self.noise).shared_length if self.noise else None}
         classes = tuple(self.classes)
         return Task(_method(self.algorithm), classes, input=spec, shared_network=shared, **terms)
+
+    @property
+    def least_answers(self) -> int:
+        """Members that a secure sum needs; all, unless they share noise. 0 if messages are not masked."""
+        return len(self.members) if self.noise is None else self.task.least_members
 
     def lines(self) -> list[tuple[str, str]]:
         """List all terms, whole, for display as (label, value)."""
@@ -325,7 +362,9 @@ class Bundle(Document):
             own.verify_directly_issued_by(authority)
         except (ValueError, TypeError, InvalidSignature):
             raise ValueError(f"{where} must hold certificates of the federation's authority and the client.") from None
-        assert bundle.terms.digest  # parsed here, so that an invalid agreement fails on reading
+        key = key_fingerprint(bundle.public_key)
+        if bundle.terms.members and key not in bundle.terms.members:  # parsed here, so that invalid terms fail
+            raise ValueError(f"{where} is for the key {key}, which is not one of the agreement's members.")
         return bundle
 
     @cached_property

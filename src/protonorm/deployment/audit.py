@@ -31,7 +31,7 @@ LARGEST = 2**16  # bytes of a line
 HOURLY = {"denied": 100, "connected": 1000}  # lines an hour of events that strangers and clients cause …
 OTHERS = 20_000  # … and of all other events that a message causes
 EXCHANGED = {"asked": "asked", "answered": "answered", "delivered": "asked", "acknowledged": "answered"}
-RECORDED = (*EXCHANGED, "started", "late", "away", "refused", "committed", "finished", "failed")
+RECORDED = (*EXCHANGED, "started", "late", "away", "refused", "committed", "burned", "finished", "failed")
 OWN = ("number", "time", "event", "before", "hash")  # names of a line that are no details
 
 

@@ -235,6 +235,7 @@ class ClientFolder:
     def node(self) -> Node:
         """Build the node from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.events import Log
+        from protonorm.deployment.keys import read_private
         from protonorm.deployment.node import Node
 
         def log_cause(cause: str) -> None:  # causes of errors are not sent to the server
@@ -253,6 +254,7 @@ class ClientFolder:
             received=policy.received if policy else None,
             loss=policy is None or policy.loss,
             record=self.trail.write,
+            identity=read_private(self.tls.key) if site.task.secure else None,
         )
 
     def site(self) -> OwnSite:

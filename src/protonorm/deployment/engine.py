@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -24,6 +25,7 @@ from protonorm.deployment.call import Call, Turn
 from protonorm.deployment.events import Event, Observer, What, ignore
 from protonorm.deployment.guard import Guard, Refusal
 from protonorm.deployment.messages import CONFIRMED, FORMAT, TERMS, Answer, Kind, RequestHeader, write_request
+from protonorm.deployment.secure import collect
 from protonorm.errors import Failed
 from protonorm.federation.policy import Policy
 from protonorm.tensors import Tensors
@@ -127,12 +129,27 @@ class FederationEngine:
         numbers = {"clients": len(orders), "needed": self._policy.needed(counted)}
         self._notify(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
-        for answer in self._call(kind, orders, messages, parts).values():
+        outcomes = self._call(kind, orders, messages, parts)
+        masked = self._sum(orders, outcomes) if self._agreement.task.secure else None
+        for answer in outcomes.values():
             if isinstance(answer, Lost):
                 yield answer
             else:
                 header = answer.header
-                yield Reply(header.client, answer.message, header.metrics, header.seconds, answer.counts)
+                message = answer.message if masked is None else masked.get(header.client, {})
+                yield Reply(header.client, message, header.metrics, header.seconds, answer.counts)
+
+    def _sum(self, orders: Orders, outcomes: Outcomes) -> dict[int, Tensors]:
+        """Return the masked messages of the members of a secure sum; none if the round is burned."""
+        patience = PATIENCE if self._policy.deadline is None else self._policy.deadline
+        answers = {id: answer for id, answer in outcomes.items() if isinstance(answer, Answer)}
+        ask = partial(self.ask, patient=True, deadline=patience)
+        try:
+            return collect(self._agreement, orders, answers, ask)
+        except ValueError as error:
+            sentence = f"Round {self._round} is burned, and yields nothing: {str(error).rstrip('.')}."
+            self._notify(Event("burned", sentence, self._round))
+            return {}
 
     def evaluate(self, orders: Orders, messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
@@ -282,9 +299,11 @@ class FederationEngine:
             fields |= {"client": order.id, "round": order.round, "trained": order.trained, "chosen": self.chosen}
             turns.append(Turn(order, write_request(RequestHeader.model_validate(fields), bodies[id(message)])))
         if deadline is not None:
-            return Call(turns, lambda clients: 0, self._clock(), deadline, patient=False)
+            return Call(turns, lambda clients: 0, self._clock(), deadline, patient=patient)
         deadline, now = PATIENCE if self._policy.deadline is None else self._policy.deadline, self._clock()
-        return Call(turns, self._policy.needed, now, deadline, patient=patient, aside=self.aside, grace=self.grace)
+        least, needed = self._agreement.least_answers if "train" in kind else 0, self._policy.needed
+        quorum = lambda clients: max(least, needed(clients))  # noqa: E731
+        return Call(turns, quorum, now, deadline, patient=patient, aside=self.aside, grace=self.grace)
 
     def _push(self, call: Call, now: float) -> None:
         """Send the requests that are due."""

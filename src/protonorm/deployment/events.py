@@ -23,6 +23,7 @@ What = Literal[
     "late",  # a client missed the deadline
     "refused",  # an answer is rejected; `why` is the guard's reason
     "compared",  # a client's contribution was compared with the others'; numbers: length, cosine
+    "burned",  # a member of a secure sum dropped out, and the round yields nothing
     "suspect",  # likewise, and it is far from the others
     "waiting",  # a round is below its quorum and waits; numbers: answered, needed
     "aside",  # a client was late or refused too often, and is not waited for

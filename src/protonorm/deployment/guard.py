@@ -12,6 +12,7 @@ from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Why
 from protonorm.deployment.messages import (
+    PER_TENSOR,
     Answer,
     AnswerHeader,
     Kind,
@@ -20,6 +21,7 @@ from protonorm.deployment.messages import (
     read_answer_header,
     read_answer_tensors,
 )
+from protonorm.deployment.secure import answer_schema
 from protonorm.federation.evaluation import Tally, countable
 from protonorm.tensors import Tensors, all_finite, floats, root_mean_square
 
@@ -44,8 +46,8 @@ class Guard:
 
     def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, on_refusal: OnRefusal | None = None) -> None:
         self._agreement, self._task, self._scale, self._on_refusal = agreement, agreement.task, scale, on_refusal
-        schema = self._task.schema
-        self.largest = largest_message(schema, schema.up) + largest_counts(self._task)
+        schema = self._task.received_schema
+        self.largest = largest_message(schema, schema.up) + largest_counts(self._task) + PER_TENSOR * self._task.secure
         self.refused: Counter[Why] = Counter()
         self._round = 0
         self._kind: Kind = "train"
@@ -74,7 +76,7 @@ class Guard:
         try:
             header, body = read_answer_header(content, self.largest)
             message, _ = read_answer_tensors(body)
-            self._task.schema.check_up(message, "it")
+            answer_schema(self._task, header.kind).check_up(message, "it")
             check_scale(Reply(header.client, message, header.metrics, header.seconds), self._scale)
         except (BadFrame, ValueError):
             return False
@@ -145,11 +147,11 @@ class Guard:
 
     def _check(self, sender: int, message: Tensors, counts: Tensors) -> None:
         """Check the reply by the algorithm's schema, and the counts by the metrics' declarations."""
-        if "train" not in self._kind:
+        if self._kind not in ("train", "evaluate+train", "members", "mask"):
             if message:
                 raise ValueError("it holds a reply, and was asked to evaluate alone")
         else:
-            self._task.schema.check_up(message, "it")
+            answer_schema(self._task, self._kind).check_up(message, "it")
         if not counts:
             return  # not requested, or not allowed by the client's owner
         rules = {*self._task.algorithm.rules, "received"}

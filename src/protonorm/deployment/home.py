@@ -22,6 +22,7 @@ from protonorm import files, tensors
 from protonorm.algorithms.local import Local
 from protonorm.core.own_code import load_own
 from protonorm.core.randomness import one_thread
+from protonorm.core.robust import MEAN
 from protonorm.core.samples import view
 from protonorm.core.task import Counts, Order, Task
 from protonorm.core.types import InputSpec
@@ -118,7 +119,7 @@ def train_alone(site: OwnSite, store: FolderStore, parts: Sequence[str], report:
     It goes on from the last round that was done. Nothing of it is sent.
     """
     alone, id = copy(site), site.id
-    alone.task = task = replace(site.task, algorithm=Local(), shared_network=None)
+    alone.task = task = replace(site.task, algorithm=Local(), shared_network=None, combine=MEAN)
     home = Home(store, id)
     done = max(read_history(home.folder), default=0)
     with one_thread():

@@ -25,6 +25,16 @@ class Release(BaseModel):
     loss: Positive  # ρ of zCDP
 
 
+class Masked(BaseModel):
+    """Record of a masked message, kept before it is masked."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    agreement: str  # SHA-256 of the federation's first agreement
+    round: Annotated[int, Ge(1)]
+    update: str  # SHA-256 of what was masked; empty if it told of no samples
+
+
 class Ledger(BaseModel):
     """All protected messages of a client, under every agreement: its samples are the same."""
 
@@ -32,6 +42,7 @@ class Ledger(BaseModel):
 
     format: Format = 1
     releases: list[Release] = []
+    masked: list[Masked] = []
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -53,6 +64,15 @@ class Ledger(BaseModel):
             raise ValueError(f"It has sent its message of round {release.round} or a later one, and draws no other.")
         if reason := protect.refusal(self.spent + release.loss):
             raise ValueError(reason)
+
+    def use(self, path: Path, agreement: str, round: int, update: str) -> None:
+        """Record on disk that a round is used; raise ValueError if it is already, or the update is an earlier one."""
+        if any(each.agreement == agreement and each.round >= round for each in self.masked):
+            raise ValueError(f"It has masked its message of round {round} or a later one, and sends no other.")
+        if update and any(each.update == update for each in self.masked):
+            raise ValueError("Its update is that of an earlier round, which is never sent again.")
+        self.masked.append(Masked(agreement=agreement, round=round, update=update))
+        replace(path, pretty(self.model_dump(mode="json")))
 
     def charge(self, path: Path, release: Release) -> None:
         """Record a release on disk."""

@@ -22,13 +22,14 @@ FORMAT: Final = 1  # version of the message format; others are rejected
 REPLY, COUNTS = "said", "counts"  # name prefixes of an answer's tensors: the reply, and the evaluation counts
 PER_TENSOR = 512  # bytes that the tensor index may take per tensor
 
-Kind = Literal["train", "evaluate", "evaluate+train", "keep", "amend"]
+Kind = Literal["train", "evaluate", "evaluate+train", "keep", "amend", "members", "mask"]
 Number = Annotated[int, Ge(0), Le(MAX_INT)]
 Digest = Annotated[str, MaxLen(64)]
 Metric = Annotated[float, Ge(-1e39), Le(1e39), AllowInfNan(False)]  # the range of float32, so that means stay finite
 
 
 TERMS = "agreement"  # tensor of an amendment: its JSON as bytes
+USED = "used"  # metric of an answer without a pledge: 1 if the client's message of the round may have been sent
 CONFIRMED = "confirmed"  # metric of the answer to an amendment: 1 if the owner has confirmed it
 
 
@@ -135,7 +136,8 @@ def largest_message(schema: Schema, slots: tuple[Slot, ...]) -> int:
 def largest_request(agreement: Agreement) -> int:
     """Return the maximal size in bytes of a request's tensors: the server's message, or amended terms."""
     schema = agreement.task.schema
-    return max(largest_message(schema, schema.down), 2 * len(agreement.write()) + PER_TENSOR)
+    pledges = 2**8 * len(agreement.members)  # bytes of pledges or signatures
+    return max(largest_message(schema, schema.down), 2 * len(agreement.write()) + PER_TENSOR + pledges)
 
 
 def largest_counts(task: Task, parts: int = 2) -> int:

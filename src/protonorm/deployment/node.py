@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from protonorm.core.frames import BadFrame
+from protonorm.core.masking import Identity
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Order
 from protonorm.deployment.agreement import Agreement
@@ -19,6 +20,7 @@ from protonorm.deployment.messages import (
     CONFIRMED,
     FORMAT,
     TERMS,
+    USED,
     Answer,
     AnswerHeader,
     Request,
@@ -27,6 +29,7 @@ from protonorm.deployment.messages import (
     read_request,
     write_answer,
 )
+from protonorm.deployment.secure import Member
 from protonorm.deployment.settings import Allowed
 from protonorm.deployment.site import OwnSite
 from protonorm.errors import Diverged
@@ -102,14 +105,16 @@ class Node:
         received: float | None = None,  # largest root mean square of a tensor that the server publishes
         loss: bool = True,  # whether training losses and seconds are told
         record: Callable[..., None] = lambda event, **details: None,  # keeps the audit trail
+        identity: Identity | None = None,  # private key that signs for secure sums
     ) -> None:
         self._owner = owner
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._on_error, self._received = begin_anew, on_error, received
-        self._tells_loss, self._record = loss and not site.training.protect.private, record
+        self._tells_loss = loss and not site.training.protect.private and not site.task.secure
+        self._record = record
         self._last, self._home = LastAnswer(store.folder), Home(store, site.id)
         self._ledger = store.folder.parent / LEDGER
-        self._task = site.task
+        self._task, self._member = site.task, Member(identity, self._ledger, record)
         self._largest = largest_request(agreement)
 
     @property
@@ -133,6 +138,8 @@ class Node:
             self._check(request)
             key = request_key(f"{self._allowed} {self._site.recipe(self._site.id).name} {self._site.training}", content)
             has_state = not header.trains or self._store.has(self._site.id, header.round)
+            if self._task.secure and header.trains:  # a pledge is worth nothing without its key
+                has_state = has_state and self._member.round == header.round
             if has_state and (cached := self._last.find(key)) is not None:  # with the state that belongs to it
                 return cached
             answer = self._compute_answer(request)
@@ -177,6 +184,10 @@ class Node:
             raise ValueError(f"There is no round {header.round} that follows on round {header.trained}.")
         if unknown := set(header.parts) - set(self._agreement.evaluated):
             raise ValueError(f"The {sorted(unknown)[0]} part is not evaluated by the agreement.")
+        if header.kind in ("members", "mask"):
+            if not self._task.secure:
+                raise ValueError("Messages are not masked by the agreement.")
+            return
         self._task.schema.check_down(request.message)
         for name, value in floats(request.message).items():
             if self._received is not None and root_mean_square(value) > self._received:
@@ -199,6 +210,8 @@ class Node:
     def _train_and_evaluate(self, request: Request) -> Answer:
         """Evaluate the previous round with the current state, then train from it: both use the same message."""
         header, id = request.header, self._site.id
+        if header.kind in ("members", "mask"):
+            return Answer(self._header(header), self._sum(request), {})
         state = self._state(header)
         counts: Tensors = {}
         if state is not None and header.published:
@@ -208,18 +221,34 @@ class Node:
             counts = counts if self._allowed == "classes" else totals(counts)
         if not header.trains:
             return Answer(self._header(header), {}, counts)
+        if self._task.secure and self._member.used(self._agreement, header.round):
+            return Answer(self._header(header).model_copy(update={"metrics": {USED: 1.0}}), {}, counts)
         if self._site.training.protect.releases(self._task) > 1:
             self._charge(header, draft=True)  # no training for a message that must not be sent
         order = Order(id, header.round, header.trained)
         state = first_state(self._task, self._site) if state is None else state
         state, reply = train_step(self._task, self._site, order, state, request.message)
-        if reply.message:
+        if reply.message and not self._task.secure:
             self._charge(header)
         self._store.save(id, header.round, state)
         self._home.add(header.round, metrics=dict(reply.metrics))
         about: dict[str, Any] = {"metrics": dict(reply.metrics), "seconds": reply.seconds}  # both tell of samples
         answer = self._header(header).model_copy(update=about if self._tells_loss else {})
-        return Answer(answer, reply.message, counts)
+        message = reply.message
+        if self._task.secure:
+            message = self._member.pledge(self._agreement, header.round, message)
+        return Answer(answer, message, counts)
+
+    def _sum(self, request: Request) -> Tensors:
+        """Confirm the members of a secure sum, or mask the update."""
+        header = request.header
+        try:
+            if header.kind == "members":
+                return self._member.confirm(self._agreement, header.round, request.message)
+            client = self._site.client(header.round)
+            return self._member.mask(self._agreement, client, request.message, lambda: self._charge(header))
+        except ValueError as error:
+            raise Unable(str(error)) from None
 
     def _evaluate(self, header: RequestHeader, state: Tensors, message: Tensors) -> Tensors:
         """Evaluate the client for its owner, whatever the server asks; keep the measures and the message at home."""

@@ -37,6 +37,7 @@ class OwnerPolicy(Document):
     methods: Annotated[list[Annotated[str, AfterValidator(_check_method)]], MinLen(1)] | None = None
     rounds: Count | None = None  # largest number of rounds of an agreement
     combine: Annotated[list[Rule], MinLen(1)] | None = None  # rules by which the server may combine messages
+    members: Count | None = None  # least number of members that a secure sum must have
     protect: Annotated[Any, AfterValidator(make_outgoing), PlainSerializer(describe_outgoing)] = None
     # outgoing step, as in the settings of training; None leaves it to these
     evaluation: Allowed = "classes"  # most that may be told of counts of right answers
@@ -63,6 +64,10 @@ class OwnerPolicy(Document):
         if self.combine is not None and terms.combine not in self.combine:
             raise ValueError(
                 f"The owner's policy allows that messages are combined by {listed(self.combine)}, got {terms.combine}."
+            )
+        if self.members is not None and 0 < terms.task.least_members < self.members:
+            raise ValueError(
+                f"The owner's policy allows combine=secure_sum:{self.members} or more members, got {terms.combine}."
             )
 
     def within(self, own: ClientSettings) -> ClientSettings:

@@ -16,7 +16,13 @@ from protonorm.config.components import build
 from protonorm.config.experiment import check_device
 from protonorm.core.node import Client
 from protonorm.core.task import Task
-from protonorm.core.training import Training, check_augmentation, checked_optimiser, refuse_augmentation
+from protonorm.core.training import (
+    Training,
+    check_augmentation,
+    checked_optimiser,
+    describe_outgoing,
+    refuse_augmentation,
+)
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
 from protonorm.data.own.datasets import OwnFiles
@@ -143,6 +149,7 @@ def make_site(
     if secret and not agreement.reproducible:
         digest = hashlib.sha256(f"{task.seed} {secret}".encode()).digest()
         task = replace(task, seed=int.from_bytes(digest))
+    check_noise(agreement, training)
     check_device(training.device)
     checked_optimiser(training.optimiser)
     by_content = training.validation if training.split == "content" else None
@@ -154,6 +161,13 @@ def make_site(
         refuse_augmentation(named(item), training.augment)
     recipe = Recipe(item, own.shape, width, classes, training.lowered, device=training.device)
     return OwnSite(task, id, own, index, recipe, training, name)
+
+
+def check_noise(agreement: Agreement, training: Training) -> None:
+    """Raise ValueError if a client adds a share of noise that the others do not add, or not the share agreed on."""
+    agreed, own = agreement.noise, describe_outgoing(training.protect)
+    if own != agreed and (agreed is not None or training.protect.shared_length is not None):
+        raise ValueError(f"protect must be as agreed on for a secure sum, {agreed or 'without colluding'}, got {own}.")
 
 
 def own_site(agreement: Agreement, id: int, own: ClientSettings, secret: str) -> OwnSite:

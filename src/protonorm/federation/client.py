@@ -11,6 +11,7 @@ from protonorm.core.algorithm import Algorithm, checked_scores, checked_state, c
 from protonorm.core.node import OPTIMISER, Client, OptimiserMemory
 from protonorm.core.randomness import seeded
 from protonorm.core.samples import Samples
+from protonorm.core.secure_sum import simulated
 from protonorm.core.task import Counts, Order, Reply, Site, Task
 from protonorm.federation.experts import JOINT, Sharpness, fit_experts, joint_scores
 from protonorm.geometry.prototypes import vectors_by_class
@@ -43,9 +44,14 @@ def train_step(task: Task, site: Site, order: Order, state: Tensors, message: Te
     with seeded(task.seed, order.round, order.id):
         result = task.algorithm.local_update(client, state, message)
     step = checked_step(task.algorithm, "local_update", result)
+    message, metrics = step.message, dict(step.metrics)
     protect = client.training.protect  # the owner's outgoing step
-    message, metrics = protect.apply(task, client, step.message), {} if protect.private else dict(step.metrics)
+    if order.members:
+        message, metrics = simulated(task, client, order, message), {}
+    elif not task.secure:  # otherwise it is the node that masks, once its members are known
+        message = protect.apply(task, client, message)
     kept = prefixed(OPTIMISER, memory.after) if memory else {}
+    metrics = {} if protect.private else metrics
     return step.state | kept, Reply(order.id, message, metrics, time.perf_counter() - start)
 
 

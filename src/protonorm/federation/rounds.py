@@ -13,7 +13,7 @@ from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.systems import Plan
 from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Order, Reply, Task
 from protonorm.core.text import digits
-from protonorm.errors import TooFewReplies
+from protonorm.errors import Burned, TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.federation.server import Replies, Servers, ServerStep, admit, check_message
@@ -76,7 +76,9 @@ def run_rounds(
         plan = next(plans) if plans else None
         cohort = list(policy.members or draw_cohort(task.seed, number, policy.participants, policy.cohort_size))
         cohort = plan.cohort if plan else cohort
-        orders = [Order(id, number, point.trained[id]) for id in cohort if plan is None or id not in plan.lost]
+        members = cohort if task.secure and not deferred else ()  # of a real federation, its engine chooses them
+        asked = [id for id in cohort if plan is None or id not in plan.lost]
+        orders = [Order(id, number, point.trained[id], members) for id in asked]
         if deferred and deferred.pending:
             answers, tallies = _evaluate_and_train(task, engine, policy, point, orders)
             yield _add_evaluation(task, policy, point, tallies, deferred)
@@ -158,6 +160,8 @@ def _conclude(
     for answer in answers:
         if admit(task, answer, replies, policy) and isinstance(answer, Reply):
             servers.add(answer, policy.system.factor(plan.late(answer.id)) if plan and policy.system else 1.0)
+    if task.secure:
+        return _conclude_secure(task, point, replies, servers)
     if (count := len(replies.ids)) < (needed := policy.needed(size)):
         total, reasons = count + len(replies.lost), _reasons(replies.lost, policy)
         raise TooFewReplies(f"{count} of {total} clients replied, {needed} must ({reasons}).")
@@ -167,6 +171,19 @@ def _conclude(
     messages = step.message
     for message in [messages[id] for id in replies.ids] if isinstance(messages, ByClient) else [messages]:
         check_message(task, message, point.round + 1)
+    return replies, step
+
+
+def _conclude_secure(task: Task, point: Checkpoint, replies: Replies, servers: Servers) -> Concluded:
+    """Conclude a secure sum; without all of its members' messages the round yields nothing, and none is sent again."""
+    try:
+        step = servers.conclude()
+    except Burned as error:
+        replies.lost |= {id: str(error) for id in replies.ids}
+        replies.ids.clear()
+        return replies, ServerStep(point.state, point.message, {"burned": 1.0})
+    assert not isinstance(step.message, ByClient)
+    check_message(task, step.message, point.round + 1)
     return replies, step
 
 

@@ -11,11 +11,14 @@ from protonorm.core.algorithm import Additive, Step, checked_step
 from protonorm.core.combine import scaled
 from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.robust import Robust, Standing
+from protonorm.core.secure_sum import MASKED, MaskedSum
 from protonorm.core.task import ByClient, Lost, Messages, Reply, Task
 from protonorm.errors import Diverged
 from protonorm.federation.policy import Policy
 from protonorm.runs.states import Checkpoint
 from protonorm.tensors import Tensors, all_finite, floats, nbytes, numbers
+
+BURNED = "the round is burned, because a member of the secure sum dropped out"
 
 
 class ServerStep(NamedTuple):
@@ -44,7 +47,7 @@ class Replies:
         for name, value in reply.metrics.items():
             self.metrics.setdefault(name, []).append(value)
         self.nbytes += nbytes(reply.message)
-        self.floats += numbers(reply.message)
+        self.floats += numbers(reply.message) + (reply.message[MASKED].numel() if MASKED in reply.message else 0)
 
 
 def admit(task: Task, answer: Reply | Lost, replies: Replies, policy: Policy) -> bool:
@@ -52,8 +55,11 @@ def admit(task: Task, answer: Reply | Lost, replies: Replies, policy: Policy) ->
     if isinstance(answer, Lost):
         replies.lost[answer.id] = answer.reason
         return False
+    if task.secure and not answer.message:
+        replies.lost[answer.id] = BURNED
+        return False
     try:
-        task.schema.check_up(answer.message, f"The reply of {policy.label(answer.id)}")
+        task.received_schema.check_up(answer.message, f"The reply of {policy.label(answer.id)}")
         for check in policy.checks:
             check(answer)
     except ValueError as error:
@@ -74,11 +80,14 @@ class Gathering:
         self._server, method = task.server(number), task.algorithm
         self._additive = method if isinstance(method, Additive) and method.combines else None
         self._fold = self._server.combine()
+        self._masked = MaskedSum(task) if task.secure else None
         self._messages: list[Tensors] = []
 
     def add(self, message: Tensors, factor: float = 1.0) -> None:
         """Add a client's message; a factor of its weight is for methods that combine messages."""
-        if self._additive:
+        if self._masked:
+            self._masked.add(message)
+        elif self._additive:
             part = self._additive.contribution(self._server, self._state, message)
             self._fold.add(part if factor == 1 else scaled(part, factor))
         else:
@@ -89,11 +98,11 @@ class Gathering:
         return self._fold.standings() if isinstance(self._fold, Robust) else []
 
     def conclude(self) -> Step:
-        """Return the server's new state and message."""
+        """Return the server's new state and message; raise Burned if messages of a secure sum are missing."""
         method = self._task.algorithm
         with seeded(self._task.seed, self._number, SERVER):
             if self._additive:
-                step = self._additive.conclude(self._server, self._state, self._fold.sums())
+                step = self._additive.conclude(self._server, self._state, (self._masked or self._fold).sums())
                 return checked_step(method, "conclude", step)
             step = method.aggregate(self._server, self._state, iter(self._messages))
             return checked_step(method, "aggregate", step)

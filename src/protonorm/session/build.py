@@ -65,6 +65,7 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
         server_batch_size=own(experiment.batch_size, 0),
         combine=experiment.combine,
         trunks=tuple(dict.fromkeys(recipe.trunk for recipe in recipes if recipe.trunk)),
+        noise_length=experiment.protect.shared_length,
     )
     shares = experiment.train, experiment.split, experiment.validation
     parts = parts_of(data, experiment.clients, experiment.partition, *shares, experiment.common_test)
@@ -75,6 +76,10 @@ def build(experiment: Experiment, dataset: Dataset | None = None) -> tuple[Task,
     population = SimulatedPopulation(task, held, parts, recipes, experiment.training, names, features=features)
     population.check_networks()
     experiment.protect.check_rounds(task)
+    if task.secure:
+        task.check_members(1 if experiment.control == "solo" else experiment.cohort_size)
+    if experiment.system.asynchronous and task.secure:
+        raise ValueError("system.asynchronous must be false with combine=secure_sum, whose members are of one round.")
     if experiment.system.asynchronous and not task.combines:
         name = type(algorithm).__name__
         raise ValueError(f"system.asynchronous must be false for {name}, whose server does not add up messages.")
