@@ -69,7 +69,7 @@ REFUSED = [
     (answered(reply(prototypes=torch.full((2, 4), math.inf))), "content", "not finite"),
     (answered(reply(prototypes=torch.full((2, 4), 1.01e6))), "scale", "larger than training can make them"),
     (answered(counts=counted()), "content", "which was not asked for"),
-    (answered(reply(prototypes=torch.ones(60_000, 4), classes=torch.arange(60_000))), "malformed", "at most are expected"),
+    (answered(reply(prototypes=torch.ones(9**5, 4), classes=torch.arange(9**5))), "malformed", "at most are expected"),
     (b"", "malformed", "too few"),
     (b"x" * 100, "malformed", "does not begin"),
     (answered()[:-1], "malformed", "says that it has"),
