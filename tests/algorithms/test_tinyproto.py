@@ -32,7 +32,7 @@ def test_with_all_positions_it_is_fedproto_weighted_by_samples():
     settings = {"name": "tinyproto", "rho": 1.0}
     found = played(*build(tiny(algorithm=settings)), 3)
     plain = played(*build(tiny(algorithm={"name": "fedproto", "weighting": "samples"})), 3)
-    assert torch.equal(found["step"].message["masked"], plain["step"].message["prototypes"])
+    assert torch.equal(found["step"].message["partial"], plain["step"].message["prototypes"])
     assert all(same(found["after"][id], plain["after"][id]) for id in range(3))
 
 
@@ -41,7 +41,7 @@ def client_says(value, count, scaling):
     method = TinyProto(scaling=scaling)
     masked = torch.tensor([[value * (1 if scaling == "weighted" else count)]])
     counts = {"counts": torch.tensor([count])} if scaling == "weighted" else {}
-    reply = {"classes": torch.tensor([1]), "masked": masked} | counts
+    reply = {"classes": torch.tensor([1]), "partial": masked} | counts
     task_of(method).schema.check_up(reply, "It")
     return reply
 
@@ -52,7 +52,7 @@ def test_scaled_means_by_hand(scaling, wanted):
     method = TinyProto(scaling=scaling, mu=0.1)
     step = method.aggregate(server(), {}, iter([client_says(2.0, 3, scaling), client_says(6.0, 1, scaling)]))
     assert step.message["classes"].tolist() == [1]
-    assert float(step.message["masked"]) == pytest.approx(wanted)
+    assert float(step.message["partial"]) == pytest.approx(wanted)
     again = method.aggregate(server(), step.state, iter([]))
     assert same(again.message, step.message)  # a class that nobody sends keeps its last, without another factor
 
@@ -67,7 +67,7 @@ def test_a_client_sends_its_prototypes_at_the_positions_of_their_classes(scaling
     counts = client.train.class_counts(6)[classes]
     for row, label in enumerate(classes):
         own = step.state["prototypes"][row][positions[label]]
-        torch.testing.assert_close(step.message["masked"][row], own * (1 if scaling == "weighted" else counts[row]))
+        torch.testing.assert_close(step.message["partial"][row], own * (1 if scaling == "weighted" else counts[row]))
     assert ("counts" in step.message) == (scaling == "weighted")
 
 
@@ -76,7 +76,7 @@ def test_the_distance_is_to_the_positions_or_to_all_others_too(outside):
     """Six classes in the plane have one position each; its target is 0.5, the other one's zero or nothing."""
     method = TinyProto(outside=outside, lam=2.0)
     positions = method.positions(6, 2)
-    message = {"classes": torch.arange(6), "masked": torch.full((6, 1), 0.5)}
+    message = {"classes": torch.arange(6), "partial": torch.full((6, 1), 0.5)}
     loss, ce, z, y = first_batch_loss(method, message)
     gaps = (z.gather(1, positions[y]) - 0.5).square().squeeze(1)
     rest = z.gather(1, 1 - positions[y]).square().squeeze(1)
@@ -88,7 +88,7 @@ def test_the_nearest_global_prototype_has_zeros_outside():
     method = TinyProto()
     client = federation(method).client()
     positions = method.positions(6, 2)
-    message = {"classes": torch.tensor([4, 1]), "masked": torch.tensor([[2.0], [3.0]])}
+    message = {"classes": torch.tensor([4, 1]), "partial": torch.tensor([[2.0], [3.0]])}
     dense = method.prototypes_of(client, message)["prototypes"]
     assert dense.gather(1, positions[[4, 1]]).tolist() == [[2.0], [3.0]]
     assert dense.count_nonzero() == 2

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import protonorm as pn
-from protonorm.data.assignments import Feature, Index, Natural, Quantity, noisy_labels
+from protonorm.data.assignments import Feature, Index, Natural, Quantity
 from protonorm.data.own.datasets import Domains, Table
-from protonorm.data.partitions import IID, partition, parts_of
+from protonorm.data.partitions import IID, noisy_labels, partition, parts_of
 from protonorm.session.build import build
 from tests.support import spiral
 

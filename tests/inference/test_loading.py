@@ -85,7 +85,7 @@ def test_the_chosen_round_is_the_best_by_validation_and_the_last_is_the_last(tmp
         writer.resume()
         for number, validation in enumerate((0.5, 0.8, 0.6, 0.7), 1):
             commit(writer, number, [number, number], validation=validation)
-    held, _, found = loading._load_server(read_run(tmp_path / "run"), checkpoint)
+    held, _, found = loading.load_server(read_run(tmp_path / "run"), checkpoint)
     assert found == round
     assert (int(held["state.s"]), int(held["message.m"]), held["trained"].tolist()) == (round, -round, [round, round])
 

@@ -6,10 +6,10 @@ TinyProto: a few positions of it, which each class has to itself or shares with 
 Lee and Choi, "Communication-Efficient Heterogeneous Federated Learning with Sparse Prototypes in Resource-Constrained
 Environments", AAAI 2026.
 
-server state:    classes (K',), prototypes (K', d) of the classes received so far; of TinyProto masked (K', s)
+server state:    classes (K',), prototypes (K', d) of the classes received so far; of TinyProto partial (K', s)
 server message:  the same
 client state:    model.*, classes (K_i,), prototypes (K_i, d)
-client message:  classes (K_i,), prototypes (K_i, d), of TinyProto masked (K_i, s); counts (K_i,) if weighted
+client message:  classes (K_i,), prototypes (K_i, d), of TinyProto partial (K_i, s); counts (K_i,) if weighted
 """
 
 from dataclasses import replace
@@ -80,14 +80,14 @@ class TinyProto(AveragedByClass, Prototypes):
     outside: Literal["ignore", "zero"] = "ignore"  # a class's other positions: left alone, or drawn to zero
     seed: Seed = 0  # of the positions
 
-    averaged: ClassVar[str] = "masked"
+    averaged: ClassVar[str] = "partial"
     headline: ClassVar[str] = "nearest-local"
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: both sides send s positions of prototypes, the server from round 1 on."""
         width = self.positions(task.num_classes, task.feature_dim).shape[1]
         counts = class_counts("K_i", least=1) if self.scaling == "weighted" else {}
-        up, down = class_vectors("K_i", "masked", "s"), class_vectors("K'", "masked", "s")
+        up, down = class_vectors("K_i", "partial", "s"), class_vectors("K'", "partial", "s")
         schema = make_schema(task, up=(({**up, **counts},),), down=(optional(down),))
         return replace(schema, exact={**schema.exact, "s": width})
 
@@ -95,7 +95,7 @@ class TinyProto(AveragedByClass, Prototypes):
         """Train with CE + λR on the positions of each class, and send the own prototypes there, perhaps times n_ij."""
         model = client.load(state)
         positions = self.positions(client.num_classes, client.feature_dim).to(client.device)  # (K, s)
-        vectors, known = scatter_vectors(message, "masked", positions.shape[1], client)  # (K, s), (K,)
+        vectors, known = scatter_vectors(message, "partial", positions.shape[1], client)  # (K, s), (K,)
         targets = vectors.new_zeros(client.num_classes, client.feature_dim).scatter(1, positions, vectors)
 
         def loss(z: Tensor, y: Tensor) -> Tensor:
@@ -107,26 +107,28 @@ class TinyProto(AveragedByClass, Prototypes):
 
         step = train_prototypes(client, model, loss)
         classes, prototypes = step.message["classes"], step.message["prototypes"]
-        masked = prototypes.gather(1, positions.cpu()[classes])
+        partial = prototypes.gather(1, positions.cpu()[classes])
         counts = client.train.class_counts(client.num_classes)[classes]  # n_ij
         scaled = (
-            {"masked": masked, "counts": counts} if self.scaling == "weighted" else {"masked": masked * counts[:, None]}
+            {"partial": partial, "counts": counts}
+            if self.scaling == "weighted"
+            else {"partial": partial * counts[:, None]}
         )
         return step._replace(message={"classes": classes, **scaled})
 
     def average(self, server: Server, state: Tensors, sums: Sums) -> Tensors:
         """Return classes (K',) and the mean or sum (K', s) of each, scaled."""
-        means = means_by_class(sums, self.positions(server.num_classes, server.feature_dim).shape[1], "masked")
-        if self.scaling != "weighted" and "masked" in sums.means:
-            clients = sums.weight_of("masked")[means["classes"]] if self.scaling == "sum" else torch.tensor(1.0)
-            means["masked"] = (means["masked"] * (self.mu * clients).float().view(-1, 1)).to(means["masked"])
-        return keep_missing(state, means, server, "masked")
+        means = means_by_class(sums, self.positions(server.num_classes, server.feature_dim).shape[1], "partial")
+        if self.scaling != "weighted" and "partial" in sums.means:
+            clients = sums.weight_of("partial")[means["classes"]] if self.scaling == "sum" else torch.tensor(1.0)
+            means["partial"] = (means["partial"] * (self.mu * clients).float().view(-1, 1)).to(means["partial"])
+        return keep_missing(state, means, server, "partial")
 
     def prototypes_of(self, client: Client, message: Tensors) -> Tensors:
         """Return the server's prototypes (K', d) with zeros at the positions that their classes do not have."""
-        if "masked" not in message:
+        if "partial" not in message:
             return message
-        classes, values = message["classes"], message["masked"]  # wherever they are
+        classes, values = message["classes"], message["partial"]  # wherever they are
         positions = self.positions(client.num_classes, client.feature_dim).to(classes.device, non_blocking=True)
         dense = values.new_zeros(len(classes), client.feature_dim).scatter(1, positions[classes], values)
         return {"classes": classes, "prototypes": dense}

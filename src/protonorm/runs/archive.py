@@ -106,19 +106,19 @@ def _contents(run: Run, with_clients: bool) -> dict[str, bytes]:
             raise damaged(folder / name, "it is that of another run")
     files[layout.PROVENANCE] = _origins(run)
     files[layout.METRICS] = b"".join(read_lines(folder / layout.METRICS)[: len(run.rounds)])
-    files[layout.EVALUATIONS] = b"".join(_blocks(run))
+    files[layout.EVALUATIONS] = b"".join(_blocks(run, with_clients))
     manifest = {"rounds": len(run.rounds), "files": {name: checksum(content) for name, content in files.items()}}
     return files | {layout.ARCHIVED: sealed(manifest, pretty=True, owner=key)}
 
 
-def _blocks(run: Run) -> Iterator[bytes]:
+def _blocks(run: Run, with_clients: bool) -> Iterator[bytes]:
     """Yield the encoded arrays of each round at their recorded size: all arrays of the reported and the last round.
 
-    Of other rounds only the clients' test accuracies and margins are kept; the rest becomes padding.
+    Without networks, of other rounds only the clients' test accuracies and margins are kept; the rest becomes padding.
     """
     complete = {run.chosen.record.round if run.chosen else 0, len(run.rounds)}
     for record in run.rounds:
-        if record.round in complete:
+        if with_clients or record.round in complete:
             yield run.block(record)
             continue
         displayed = {name: array for name, array in run.arrays(record).items() if EVERY_ROUND.fullmatch(name)}

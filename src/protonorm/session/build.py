@@ -12,10 +12,9 @@ from protonorm.core.randomness import seeded
 from protonorm.core.systems import System
 from protonorm.core.task import Task
 from protonorm.core.training import check_augmentation, own
-from protonorm.data.assignments import noisy_labels
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
-from protonorm.data.partitions import parts_of
+from protonorm.data.partitions import noisy_labels, parts_of
 from protonorm.federation.policy import Policy, draw_held_out
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.models import widest

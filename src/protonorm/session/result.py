@@ -20,8 +20,6 @@ from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.partitions import Given
 from protonorm.models import is_frozen
 from protonorm.models.choose import networks
-from protonorm.runs import hub
-from protonorm.runs.archive import archive_runs
 from protonorm.runs.layout import RECORDS, find_run, find_runs, runs_root
 from protonorm.runs.run import Run, Summary, read_run
 from protonorm.runs.schema import Accuracy, RoundRecord
@@ -51,14 +49,19 @@ class Result:
 
     def push_to_hub(self, repository: str, *, private: bool = True) -> str:
         """Upload the record, without networks, to a dataset repository OWNER/NAME of the Hub; return its address."""
+        from protonorm.runs.archive import archive_runs
+        from protonorm.runs.hub import upload
+
         with TemporaryDirectory() as folder:
             archive_runs([self.run.folder], Path(folder))
-            return hub.upload(Path(folder), repository, "dataset", (RECORDS,), private=private)
+            return upload(Path(folder), repository, "dataset", (RECORDS,), private=private)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, run: str = "", *, revision: str | None = None) -> Result:
         """Load the record of a run, or the only one, from a folder of records or a repository OWNER/NAME of the Hub."""
-        root = hub.fetch(source, "dataset", (RECORDS,), revision)
+        from protonorm.runs.hub import fetch
+
+        root = fetch(source, "dataset", (RECORDS,), revision)
         runs = find_runs(root)
         return load_run(run or (runs[0].name if len(runs) == 1 else "which"), out=root)
 
