@@ -205,7 +205,7 @@ def calm(siege, seconds):
 
 def test_connections_without_a_key_do_not_end_a_server_that_may_have_few_files(tmp_path, report):
     """Strangers open more than it has descriptors for: handshakes end, and the oldest make room."""
-    with Siege(tmp_path, files=256) as siege:
+    with Siege(tmp_path, files=256, pace=50) as siege:  # so many handshakes that the oldest make room
         before, start = calm(siege, 0.5), time.monotonic()
         stranger = lambda number: siege.anybody if number % 2 else None  # noqa: E731
         siege.hold(300, 4, b"", stranger)
