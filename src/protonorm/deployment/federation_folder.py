@@ -26,7 +26,7 @@ from protonorm.core.types import shown
 from protonorm.deployment.audit import Trail, fingerprints
 from protonorm.deployment.settings import FederationSettings, TlsFiles, listed
 from protonorm.files import PRIVATE_FILE, append, make_folder, pretty, read_json, refuse_existing, replace
-from protonorm.runs.layout import INFO, committed
+from protonorm.runs.layout import INFO, committed, read_file
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement, Bundle
@@ -99,6 +99,11 @@ class FederationFolder:
         if not (folder / FEDERATION).is_file():
             raise ValueError(f"{path} is no folder of a federation; `protonorm deploy init FOLDER` makes one.")
         return cls(folder, FederationSettings.of(read_json(folder / FEDERATION), str(folder / FEDERATION)))
+
+    @property
+    def wants_update(self) -> bool:
+        """Whether a method that is finished shall go on."""
+        return read_file(self.wanted) == UPDATE.encode()
 
     def request_run(self, *, update: bool = False) -> None:
         """Request the rounds; with `update` also those of a method that is finished."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 
 from protonorm.deployment.events import Observer, ignore
 from protonorm.deployment.federation import run_federation
-from protonorm.deployment.federation_folder import UPDATE, FederationFolder
+from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.guard import largest_answer
 from protonorm.deployment.https.calls import OnConnect
 from protonorm.deployment.https.listener import Limits
@@ -99,7 +99,7 @@ def run(folder: FederationFolder, server: Server, notify: Observer = ignore) -> 
             folder.run_folder,
             clients=folder,
             notify=notify,
-            update=folder.wanted.read_text() == UPDATE,
+            update=folder.wants_update,
         )
     finally:
         server.close()
