@@ -143,8 +143,8 @@ def test_the_output_of_a_block_that_is_run_smaller_is_refused(tmp_path, monkeypa
 
 
 def test_what_make_runs_is_the_main_job():
-    """ProtoNorm against Duet and Local, different networks, pictures that travel with the package, three seeds."""
+    """ProtoNorm against Duet and Local, different networks, pictures that travel with the package, five seeds."""
     words = commands.recipe("run")
     assert words[:5] == ["protonorm", "compare", "protonorm", "duet", "local"]
-    assert {"dataset=fashion", "models=light", "seeds=3"} <= set(words)
+    assert {"dataset=fashion", "models=light", "seeds=5"} <= set(words)
     assert not re.search(r"solo|--json|--csv", " ".join(words))
