@@ -8,6 +8,7 @@ under the ROC curve is exact up to half the share of pairs of a sample of the cl
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -61,9 +62,9 @@ class Ranking(Metric):
         values[known] = self.of_bins(own[known], others[known])
         return values
 
+    @abstractmethod
     def of_bins(self, own: Numbers, others: Numbers) -> Numbers:
         """Compute the values of classes from bins (K, 256) of their samples and of the others, highest first."""
-        raise NotImplementedError
 
     def of_client(self, counts: Counts, support: Integers) -> float:
         """Compute the mean over classes."""
