@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 run: install
 	$(BIN)/protonorm compare protonorm duet local dataset=fashion dataset.samples=1200 models=light feature_dim=32 \
-		clients=20 partition=dirichlet partition.alpha=0.1 partition.least=10 rounds=12 batch_size=8 lr=0.005 seeds=5
+		clients=20 partition=dirichlet partition.alpha=0.1 partition.least=10 rounds=12 batch_size=8 lr=0.005 seeds=5 --engine processes
 
 test: install
 	$(BIN)/python -m pytest

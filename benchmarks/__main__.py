@@ -12,7 +12,7 @@ def main() -> None:
     except ValueError as error:
         sys.exit(str(error))
     for name in names:
-        module, result = run(name, lambda line: print(line, file=sys.stderr), f"python -m benchmarks {name}")
+        module, result = run(name, lambda line: print(line, file=sys.stderr), f"python -m benchmarks {name}", place())
         print(f"{name}: {keep(name, result, place())}")
         for row in module.table(result):
             print("  ".join(row))

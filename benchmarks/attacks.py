@@ -2,7 +2,10 @@
 
 The server checks messages as in a real federation: a number that training cannot produce is refused. Clients train on
 small pictures, or on features of a frozen network, as vectors, so that a run takes a second. With `networks` they
-train networks on pictures, as in the table of one liar in four: `measure(**FOUR)`.
+train networks on pictures, as in the study of one liar in four.
+
+The result is written after every run. Runs that it has of the same commit are not made again; cases of other commits
+stay until theirs are made.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +37,7 @@ from protonorm.federation.client import evaluate_step
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.federation.rounds import begin, run_rounds
 from protonorm.models.frozen import FrozenNetwork
+from protonorm.runs.provenance import provenance
 from protonorm.runs.run import Population
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
@@ -53,15 +58,26 @@ SEEDS, CLIENTS, ROUNDS, SHARES = (0, 1, 2), 10, 8, (0.1, 0.2, 0.3)
 TRAINING: dict[str, Any] = {"train": 0.4, "lr": 0.05, "feature_dim": 64, "models": "frozen:identity"}
 PARTITION: dict[str, Any] = {"name": "dirichlet", "alpha": 0.5}
 LAST = 3  # evaluations that are averaged: some methods swing from round to round
-FOUR: dict[str, Any] = {
-    "methods": ("protonorm",),
-    "lies": tuple(LIES),
-    "shares": (0.25,),
-    "clients": 4,
-    "rounds": 25,
-    "networks": {"train": 0.4},
-    "partition": {"name": "dirichlet"},
+STUDIES: dict[str, dict[str, Any]] = {
+    "fashion": {},
+    "cifar10": {
+        "shares": (0.3,),
+        "seeds": (0,),
+        "dataset": {"name": "cifar10", "samples": 3000},
+        "trunk": "frozen:efficientnet_lite0@96",
+    },
+    "one of four": {
+        "methods": ("protonorm",),
+        "rules": ("trust",),
+        "lies": tuple(LIES),
+        "shares": (0.25,),
+        "clients": 4,
+        "rounds": 25,
+        "networks": {"train": 0.4},
+        "partition": {"name": "dirichlet"},
+    },
 }
+WHAT = ("dataset", "clients", "method", "combine", "attack", "liars")  # names a case
 
 
 class Lying(Serial):
@@ -191,6 +207,28 @@ def _pooled(pictures: NDArray[Any]) -> NDArray[np.float32]:
 
 def measure(
     notify: Callable[[str], None] = silent,
+    before: Mapping[str, Any] | None = None,
+    save: Callable[[dict[str, Any]], None] = lambda result: None,
+    studies: Mapping[str, Mapping[str, Any]] = STUDIES,
+) -> dict[str, Any]:
+    """Make the studies one after the other.
+
+    Args:
+        notify: Receives a line for each case.
+        before: What was found before.
+        save: Receives what was found so far, after every run.
+        studies: Arguments of `play_all` by name.
+    """
+    result = {"cases": list(before["cases"]) if before else []}
+    for study in studies.values():
+        play_all(result["cases"], notify, lambda: save(result), **study)
+    return result
+
+
+def play_all(
+    cases: list[dict[str, Any]],
+    notify: Callable[[str], None] = silent,
+    save: Callable[[], None] = lambda: None,
     methods: Sequence[str] = tuple(METHODS),
     rules: Sequence[str] = RULES,
     lies: Sequence[str] = BENCH,
@@ -203,11 +241,13 @@ def measure(
     networks: Mapping[str, Any] | None = None,
     partition: Mapping[str, Any] = PARTITION,
     **further: Any,
-) -> dict[str, Any]:
-    """Play every lie against every rule; the honest run is the same whoever would lie.
+) -> None:
+    """Play every lie against every rule, as far as `cases` lack it; the honest run is the same whoever would lie.
 
     Args:
+        cases: Cases that were played, to which others are added.
         notify: Receives a line for each case.
+        save: Called after each run.
         methods: Names of methods.
         rules: Rules of combination.
         lies: Names of lies.
@@ -221,28 +261,44 @@ def measure(
         partition: Partition, drawn anew for each seed.
         further: Other settings of the runs.
     """
+    name = dataset if isinstance(dataset, str) else dataset["name"]
+    commit = provenance(0, engine="serial", device="cpu", threads=1).commit
+    found = {identity(case): case for case in cases}
+    base: dict[str, Any] = {}
+    for share, method, rule, lie in product(shares, methods, rules, lies):
+        count = 0 if lie == "honest" else max(1, round(share * clients))
+        what = dict(zip(WHAT, (name, clients, method, rule, lie, count), strict=True))
+        case, new = found.get(tuple(what.values())), what | {"commit": commit, "seeds": []}
+        case = case if case and commit and case.get("commit") == commit else new
+        for seed in [seed for seed in seeds if seed not in case["seeds"]]:
+            if not base:
+                base, patched = _prepared(dataset, trunk, networks)
+                base |= {"clients": clients, "rounds": rounds, "evaluate_every": max(1, rounds // 4), **further}
+            own = {"algorithm": method, "combine": rule} | (METHODS[method] if networks is None else {})
+            split = {"seed": seed, "partition": {**partition, "seed": seed}}
+            for key, value in play(base | own | split, lie, range(count), patched).items():
+                case.setdefault(key, []).append(value)
+            case["seeds"].append(seed)
+            if found.get(identity(case)) is not case:
+                cases[:] = [each for each in cases if identity(each) != identity(case)] + [case]
+                found[identity(case)] = case
+            save()
+        mean = np.mean([np.mean(accuracy[count:]) for accuracy in case["accuracy"]])
+        notify(f"{name}, {method}, {rule}, {lie}, {count} of {clients}: {mean:.1%}")
+
+
+def identity(case: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what names a case."""
+    return tuple(case[key] for key in WHAT)
+
+
+def _prepared(dataset: Any, trunk: str | None, networks: Mapping[str, Any] | None) -> tuple[dict[str, Any], Dataset]:
+    """Return data and training of the runs, and the data with the pattern of the backdoor on each picture."""
     if networks is None:
         data, patched = vectors(dataset, trunk)
-    else:
-        data = component("dataset", dataset).load()
-        patched = replace(data, inputs=stamped(data.inputs))
-    cases: list[dict[str, Any]] = []
-    base = {"dataset": data, "clients": clients, "rounds": rounds, **(TRAINING if networks is None else networks)}
-    base |= {"evaluate_every": max(1, rounds // 4), **further}
-    for method in methods:
-        for rule in rules:
-            for lie in lies:
-                for share in shares[:1] if lie == "honest" else shares:
-                    count = max(1, round(share * clients))
-                    own = {"algorithm": method, "combine": rule} | (METHODS[method] if networks is None else {})
-                    splits = [{"seed": seed, "partition": {**partition, "seed": seed}} for seed in seeds]
-                    results = [play(base | own | split, lie, range(count), patched) for split in splits]
-                    case = {"method": method, "combine": rule, "attack": lie, "clients": clients}
-                    case |= {"liars": 0 if lie == "honest" else count}
-                    cases.append(case | {name: [result[name] for result in results] for name in results[0]})
-                    mean = np.mean([np.mean(result["accuracy"][count:]) for result in results])
-                    notify(f"{method}, {rule}, {lie}, {count} of {clients}: {mean:.1%}")
-    return {"clients": clients, "rounds": rounds, "seeds": list(seeds), "cases": cases}
+        return {"dataset": data, **TRAINING}, patched
+    data = component("dataset", dataset).load()
+    return {"dataset": data, **networks}, replace(data, inputs=stamped(data.inputs))
 
 
 def table(result: dict[str, Any]) -> list[list[str]]:
@@ -252,25 +308,63 @@ def table(result: dict[str, Any]) -> list[list[str]]:
     the 95 % interval; of a backdoor the share of pictures with the pattern that are taken for its class. * where every
     liar was refused or named in every run.
     """
-    cases, rules = result["cases"], list(dict.fromkeys(case["combine"] for case in result["cases"]))
-    honest = {(case["method"], case["clients"], case["combine"]): case for case in cases if case["attack"] == "honest"}
-    rows = [["method", "lie", "liars", *rules]]
-    for key in dict.fromkeys(map(_line, cases)):
-        found = {case["combine"]: case for case in cases if _line(case) == key}
-        method, clients, liars, lie = key
-        cells = [_cell(found[rule], honest.get((method, clients, rule))) if rule in found else "–" for rule in rules]
-        rows.append([method, lie, f"{liars} of {clients}", *cells])
+    found = {identity(case): case for case in result["cases"]}
+    rules = list(dict.fromkeys(case["combine"] for case in result["cases"]))
+    rows = [["pictures", "method", "lie", "liars", *rules]]
+    lines = dict.fromkeys((name, clients, method, lie, liars) for name, clients, method, _, lie, liars in found)
+    for name, clients, method, lie, liars in sorted(lines, key=_order):
+        cells = []
+        for rule in rules:
+            case = found.get((name, clients, method, rule, lie, liars))
+            honest = found.get((name, clients, method, rule, "honest", 0))
+            paired = honest if case and honest and case.get("commit") == honest.get("commit") else None
+            cells.append(_cell(case, paired) if case else "–")
+        rows.append([name, method, lie, f"{liars} of {clients}", *cells])
     return rows
 
 
-def _line(case: Mapping[str, Any]) -> tuple[str, int, int, str]:
-    return case["method"], case["clients"], case["liars"], case["attack"]
+def summary(result: dict[str, Any]) -> list[list[str]]:
+    """Show for each share of liars what the lie that does most harm costs under each rule, headings first.
+
+    A cell has the points that the honest clients lose, the lie, and the success of the backdoor; without liars it has
+    their accuracy.
+    """
+    rules = list(dict.fromkeys(case["combine"] for case in result["cases"]))
+    found = {identity(case): case for case in result["cases"]}
+    lines = dict.fromkeys((name, clients, method, "honest", liars) for name, clients, method, _, _, liars in found)
+    rows = [["pictures", "method", "liars", *rules]]
+    for name, clients, method, _, liars in sorted(lines, key=_order):
+        cells = []
+        for rule in rules:
+            honest = found.get((name, clients, method, rule, "honest", 0))
+            cases = [found.get((name, clients, method, rule, lie, liars)) for lie in LIES]
+            played = [case for case in cases if case and honest and case.get("commit") == honest.get("commit")]
+            cells.append(_worst(played, honest) if honest and played else "–")
+        rows.append([name, method, f"{liars} of {clients}", *cells])
+    return rows
+
+
+def _worst(cases: Sequence[Mapping[str, Any]], honest: Mapping[str, Any]) -> str:
+    if not cases[0]["liars"]:
+        return _cell(cases[0], None)
+    cost, lie = max((float(np.mean(costs(case, honest))), case["attack"]) for case in cases)
+    taken = [f"; {_fooled(case)}" for case in cases if case["attack"] == "backdoor"]
+    return f"{0 - cost:+.1f} {lie}{''.join(taken)}"
+
+
+def _fooled(case: Mapping[str, Any]) -> str:
+    return f"{100 * np.mean([np.mean(one[case['liars'] :]) for one in case['fooled']]):.0f} %"
+
+
+def _order(line: tuple[str, int, str, str, int]) -> tuple[Any, ...]:
+    name, clients, method, lie, liars = line
+    return name != "fashion", -clients, list(METHODS).index(method), list(LIES).index(lie), liars
 
 
 def costs(case: Mapping[str, Any], honest: Mapping[str, Any]) -> list[float]:
     """Return what a lie costs the honest clients in points, by seed."""
-    count = case["liars"]
-    pairs = zip(case["accuracy"], honest["accuracy"], strict=True)
+    count, usual = case["liars"], dict(zip(honest["seeds"], honest["accuracy"], strict=True))
+    pairs = [(one, usual[seed]) for seed, one in zip(case["seeds"], case["accuracy"], strict=True) if seed in usual]
     return [100 * (float(np.mean(two[count:])) - float(np.mean(one[count:]))) for one, two in pairs]
 
 
@@ -280,9 +374,9 @@ def _cell(case: Mapping[str, Any], honest: Mapping[str, Any] | None) -> str:
     if count and honest:
         lost = costs(case, honest)
         interval = mean_interval(lost)
-        text += f" ({-np.mean(lost):+.1f}{f' ± {interval.high - np.mean(lost):.1f}' if interval else ''})"
+        text += f" ({0 - np.mean(lost):+.1f}{f' ± {interval.high - np.mean(lost):.1f}' if interval else ''})"
     if case["attack"] == "backdoor":
-        text += f", {100 * np.mean([np.mean(one[count:]) for one in case['fooled']]):.0f} %"
+        text += f", {_fooled(case)}"
     return text + "*" * _named(case)
 
 

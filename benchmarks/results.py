@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from protonorm.core.registry import nearest
-from protonorm.files import pretty, replace
+from protonorm.files import pretty, read_json, replace
 
 from . import BENCHMARKS
 from .machine import facts
@@ -25,10 +26,18 @@ def chosen(names: Sequence[str]) -> list[str]:
     return list(names) or list(BENCHMARKS)
 
 
-def run(name: str, notify: Callable[[str], None], command: str) -> tuple[ModuleType, dict[str, Any]]:
-    """Measure one benchmark; give its module, and what it found with where it was found."""
-    module = import_module(f".{name}", __package__)
-    return module, {"command": command, "machine": facts(), **module.measure(notify=notify)}
+def run(name: str, notify: Callable[[str], None], command: str, folder: Path) -> tuple[ModuleType, dict[str, Any]]:
+    """Measure one benchmark; give its module, and what it found with where it was found.
+
+    One that takes `before` and `save` goes on from the result in the folder, and keeps it as it goes.
+    """
+    module, about = import_module(f".{name}", __package__), {"command": command, "machine": facts()}
+    further: dict[str, Any] = {}
+    if "before" in signature(module.measure).parameters:
+        path = folder / f"{name}.json"
+        further = {"before": read_json(path) if path.is_file() else None}
+        further |= {"save": lambda found: keep(name, {**about, **found}, folder)}
+    return module, {**about, **module.measure(notify=notify, **further)}
 
 
 def place(folder: Path | None = None) -> Path:

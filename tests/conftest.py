@@ -63,5 +63,6 @@ def on_standin(monkeypatch):
 
     monkeypatch.setattr("protonorm.config.experiment.check_device", lambda name: None)
     standin.device()
+    standin.moved.clear()
     with torch.autograd.set_multithreading_enabled(False):  # torch's threads are of the devices it knew at first
         yield

@@ -30,6 +30,7 @@ FORMS = {aten.native_dropout.default: dropout}  # of operations that a CPU compu
 OWN = [aten.arange.default, aten.arange.start, aten.arange.start_step, aten.silu_backward.default]
 LIBRARIES = []  # what they register ends with them
 waits: Counter[str] = Counter()  # how often each operation would have waited for the device
+moved: list[torch.Tensor] = []  # what was copied from the CPU to the device; kept alive, so that addresses are theirs
 
 
 class StandIn(torch.Tensor):
@@ -90,6 +91,8 @@ def computed(func, args, kwargs):
         source = tensors[0] if target or not tensors[1:] else tensors[1]
         if isinstance(source, StandIn) != aim and not (aim and (kwargs.get("non_blocking") or args[2:3] == (True,))):
             waits["to the device" if aim else "to the CPU"] += 1
+        if aim and not isinstance(source, StandIn):
+            moved.append(source)
         placed = aim
     elif inside:
         outside = [one for one in tensors if not isinstance(one, StandIn)]

@@ -56,6 +56,22 @@ def beside_printed(commands: Sequence[str], records: Path) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
+def accuracies(command: str, records: Path) -> str:
+    """Write the accuracies of a command alone, a table for each group of columns."""
+    parts: list[str] = []
+    for findings in _findings(_options(command), records):
+        by_cell = values(findings)
+        for group in dict.fromkeys(column.group for column in findings.columns):
+            columns = [column for column in findings.columns if column.group == group]
+            lines = [("method", *(column.name for column in columns)), ("---", *["---:"] * len(columns))]
+            for row in findings.rows:
+                cells = [by_cell[row, column.place] for column in columns]
+                texts = ("diverged" if cell.note else "–" if cell.mean is None else cell.text for cell in cells)
+                lines.append((row, *texts))
+            parts += [f"**{group}**", "", *("| " + " | ".join(line) + " |" for line in lines), ""]
+    return "\n".join(parts)
+
+
 def _options(command: str) -> dict[str, Any]:
     """Read the options of a command as the command line does."""
     words = shlex.split(command, comments=True)[2:]  # without `protonorm reproduce`

@@ -1,12 +1,13 @@
 """Write the tables of the documentation from the records in results/, so that no number there is typed by hand.
 
 A table stands between `<!-- FOLDER -->` and `<!-- end -->`; FOLDER in results/ holds the archived runs of one
-comparison. Methods are sorted by what their clients gain on training alone. With the mark `<!-- reproduced -->` it is
-what the last `protonorm reproduce` above shows of the records in results/reproduced, with `<!-- backbones -->` or
-`<!-- privacy -->` of those in the folder of that name; with `<!-- several_seeds -->` it
-is the comparison of those of them that were run with several seeds, and with `<!-- glance -->` all numbers of such
-tables on the page beside the printed ones. Marks that begin with `exchange` are tables of tools.exchange, of the
-records in results/exchange.
+comparison. Methods are sorted by what their clients gain on training alone. Other marks are
+
+- `reproduced`: what the last `protonorm reproduce` above shows of the records in results/reproduced, and `backbones` or
+  `privacy` of those in the folder of that name; `backbones_in_short`: the accuracies of these alone;
+- `several_seeds`: the comparison of those in results/reproduced that were run with several seeds;
+- `glance`: all numbers of such tables on the page, beside the printed ones;
+- `exchange_…`: tables of tools.exchange, of the records in results/exchange.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from pathlib import Path
 
 from tools.exchange.tables import TABLES as EXCHANGE
 from tools.exchange.work import Work
-from tools.results_reproduced import beside_printed, reproduced
+from tools.results_reproduced import accuracies, beside_printed, reproduced
 
 from protonorm.analysis.comparison import Row, rows
+from protonorm.analysis.contrasts import is_solo
 from protonorm.analysis.tables import gain_cells
 from protonorm.core.text import markdown_text
 from protonorm.runs.layout import find_runs
@@ -35,11 +37,13 @@ PLACE = re.compile(r"(<!-- (?P<name>\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 COMMAND = re.compile(r"^protonorm reproduce .*$", re.MULTILINE)
 REPRODUCED = "reproduced"
 ALONE = ("backbones", "privacy")  # studies with records of their own
+IN_SHORT = "_in_short"  # after the name of such a study
 SEVERAL = "several_seeds"
 GLANCE = "glance"
 SEEDS = 3  # of them at least
 NO_PICTURES = Path("no-pictures")  # records are read without them
 HEAD = ("method", "rule", "accuracy", "other rules", "gain on Local, client by client", "lose", "verdict")
+SOLO = ("gain on its solo control", "verdict")  # further columns, where there are such runs
 HIDDEN = ("sha256",)  # settings of a method that say nothing to a reader
 
 
@@ -57,6 +61,8 @@ def written(page: str, results: Path = RESULTS, appendix: str | None = None) -> 
             text = EXCHANGE[match["name"]](Work(folder, NO_PICTURES))
         elif match["name"] in (REPRODUCED, *ALONE):
             text = reproduced(command_above(page, match.start()), folder)
+        elif match["name"].endswith(IN_SHORT):
+            text = accuracies(command_above(page, match.start()), folder)
         elif match["name"] == GLANCE:
             text = beside_printed(commands(page if appendix is None else appendix), folder)
         elif match["name"] == SEVERAL:
@@ -84,7 +90,7 @@ def commands(page: str) -> list[str]:
 
 def folder_of(mark: str) -> str:
     """Name the folder of records that a mark stands for."""
-    return "exchange" if mark in EXCHANGE else REPRODUCED if mark in (SEVERAL, GLANCE) else mark
+    return "exchange" if mark in EXCHANGE else REPRODUCED if mark in (SEVERAL, GLANCE) else mark.removesuffix(IN_SHORT)
 
 
 def several(folder: Path) -> list[Path]:
@@ -104,11 +110,11 @@ def table(folder: Path, chosen: Sequence[Path] | None = None) -> str:
         groups.setdefault(label(run), []).append(run)
     table_rows = rows(groups)
     heads = sorted((row for row in table_rows if row.headline or row.is_majority), key=_rank)
-    lines = [
-        HEAD,
-        ["---"] * len(HEAD),
-        *(_line(row, [candidate for candidate in table_rows if candidate.method == row.method]) for row in heads),
-    ]
+    head = (*HEAD, *SOLO) if any(row.solo for row in heads) else HEAD
+    lines = [head, ["---"] * len(head)]
+    for row in heads:
+        rules = [candidate for candidate in table_rows if candidate.method == row.method]
+        lines.append([*_line(row, rules), *gain_cells(row.solo)[::2]][: len(head)])
     versions = ", ".join(sorted({run.info.versions["protonorm"] for run in runs}))
     seeds = sorted({run.info.experiment.seed for run in runs})
     note = f"{len(runs)} runs, seeds {', '.join(map(str, seeds))}, made with protonorm {versions}; records: "
@@ -121,7 +127,8 @@ def label(run: Run) -> str:
     changed = run.info.changed.items()
     fields = {name.removeprefix("algorithm."): value for name, value in changed if name.startswith("algorithm.")}
     settings = ",".join(f"{name}={_short(value)}" for name, value in fields.items() if name not in HIDDEN)
-    return run.info.experiment.algorithm.name + (f":{settings}" if settings else "")
+    method = run.info.experiment.algorithm.name + (f":{settings}" if settings else "")
+    return f"{method} (solo)" if is_solo(run) else method
 
 
 def _short(value: object) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from protonorm.analysis.comparison import RULES
+from protonorm.analysis.comparison import OPTIONAL, RULES
 from protonorm.analysis.contrasts import not_distinguishable
+from protonorm.analysis.settings import grouped
 from protonorm.analysis.tables import CHOSEN, FEW
 from protonorm.core.text import listed
 from protonorm.runs.run import Run
 
-from .cells import Place, Study, Table, TableEntry, grouped
+from .cells import Place, Study, Table, TableEntry
 from .findings import Findings, Value, cell_value, finished_runs, values
 from .profiles import Profile
 
@@ -46,7 +47,7 @@ def _entry(findings: Findings, value: Value, place: Place, bold: bool) -> TableE
         below = str(printed)
         if value.mean is not None and printed.mean is not None:
             below += f" ({value.mean - printed.mean:+.2f})".replace("-", "−")
-    return TableEntry(value.text, below, bold, value.best)
+    return TableEntry(value.text, below, bold, value.best, value.tests)
 
 
 def _others(findings: Findings) -> Table:
@@ -58,7 +59,7 @@ def _others(findings: Findings) -> Table:
         # all but the headline, which the first table has; of a row beside the table, the headline alone
         for rule in [rule for rule in info.rules if (rule == info.headline) == (row in study.beside)] if info else ():
             numbers = [cell_value(findings.at(*place), findings.protocol, rule) for place in _places(findings, row)]
-            entries = [TableEntry(value.text, best=value.best) for value in numbers]
+            entries = [TableEntry(value.text, best=value.best, tests=value.tests) for value in numbers]
             rows.append((row if row in study.beside else f"{row}, {rule}", entries))
             rules[f"{rule} ({RULES[rule]})" if rule in RULES else rule] = None
     title = "The same runs under other rules" + (f", and {', '.join(study.beside)}" if study.beside else "")
@@ -74,7 +75,9 @@ def _table(
     sentences: Sequence[str],
 ) -> Table:
     names, groups = [column.name for column in findings.columns], [column.group for column in findings.columns]
-    explanation = " ".join(filter(None, [f"Protocol {findings.protocol.name}.", *sentences, TERMS]))
+    found = {name for _, entries in rows for entry in entries for name in entry.tests}
+    tests = [f"{name.capitalize()}: {meaning}." for name, meaning in OPTIONAL.items() if name in found]
+    explanation = " ".join(filter(None, [f"Protocol {findings.protocol.name}.", *sentences, *tests, TERMS]))
     return Table(title, corner, names, rows, groups if any(groups) else [], explanation)
 
 

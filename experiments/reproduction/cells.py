@@ -14,7 +14,7 @@ from importlib import import_module
 from itertools import product
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protonorm.config.kinds import bundled
 from protonorm.core.own_code import load_file
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from .findings import Findings
 
 Place = tuple[str, str]  # row, column
-Key = TypeVar("Key")
-Item = TypeVar("Item")
 
 NUMBER = re.compile(r"(\d+\.\d+)(?: ± (\d+\.\d+))?")
 EXAMPLES = 8  # maximum names in an error message
@@ -81,11 +79,13 @@ class TableEntry(NamedTuple):
     below: str = ""  # second line: the printed number, and the difference
     bold: bool = False
     best: str = ""  # line between: the best test round, which is optimistic
+    tests: Mapping[str, str] = {}  # further lines: the common test, and clients that never train, by name
 
     @property
     def lines(self) -> list[str]:
         """Lines below the number."""
-        return list(filter(None, [self.best and f"best* {self.best}", self.below]))
+        tests = [f"{name} {number}" for name, number in self.tests.items()]
+        return list(filter(None, [*tests, self.best and f"best* {self.best}", self.below]))
 
 
 class Table(NamedTuple):
@@ -320,14 +320,6 @@ def _select(study: Study, only: Sequence[str], existing: set[str]) -> Study:
 def _names(cell: Cell) -> list[str]:
     """List the names of a cell in lower case: row, column, and their parts."""
     return [part for name in map(str.lower, cell.place) for part in (name, *re.split(", |: ", name))]
-
-
-def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
-    """Collect the second items of pairs by the first."""
-    groups: dict[Key, list[Item]] = {}
-    for key, item in pairs:
-        groups.setdefault(key, []).append(item)
-    return groups
 
 
 def few(names: Iterable[str], limit: int, others: str) -> str:

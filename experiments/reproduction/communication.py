@@ -48,11 +48,7 @@ def round_floats(task: Task, train: NDArray[np.int64], cohort: Sequence[int] | N
     schema, owned = task.schema, train > 0
     present_classes = int(owned.any(0).sum())  # K'
     chosen = owned if cohort is None else owned[list(cohort)]
-    most = {
-        "K'": present_classes,
-        "N": len(chosen),
-        "C": int(chosen.sum()),
-    }  # N clients; C clusters, at most one a vector
+    most = {"K'": present_classes, "N": len(chosen), "C": int(chosen.sum())}  # N clients; at most one cluster a vector
     own, clients = np.unique(chosen.sum(1), return_counts=True)  # distinct K_i, and the number of clients with each
     ups = (schema.numbers(schema.up, {"K_i": classes} | most) for classes in own.tolist())
     return Traffic(

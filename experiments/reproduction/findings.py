@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from protonorm.analysis.comparison import Reported, reported
+from protonorm.analysis.comparison import OPTIONAL, Reported, reported
 from protonorm.analysis.statistics import Interval, mean_interval
 from protonorm.config.components import describe
 from protonorm.runs.layout import INFO, exists, find_runs
@@ -209,6 +209,7 @@ class Value(NamedTuple):
     note: str = ""  # where it diverged
     interval: Interval | None = None  # of the mean, over seeds; None for one seed
     best: str = ""  # mean of the best test rounds, which is optimistic; empty where these are reported anyway
+    tests: Mapping[str, str] = {}  # the common test, and clients that never train, by name, where runs have them
 
 
 def values(findings: Findings) -> dict[Place, Value]:
@@ -238,11 +239,18 @@ def cell_value(outcomes: Sequence[Outcome], protocol: Protocol, rule: str | None
         texts = {"finished": "none", "missing": "no data", "refused": "not run", "begun": states.get("begun", "")}
         return Value(text=next((text for state, text in texts.items() if state in states), "not run yet"))
     accuracies, bests = zip(*pairs, strict=True)
-    spread = protocol.spread(accuracies)
     note = f" ({share})" if (share := share_of_seeds(len(pairs), len(outcomes))) else ""
-    text = f"{fmean(accuracies):.2f}" + ("" if spread is None else f" ± {spread:.2f}") + note
+    text = _over_seeds(accuracies, protocol) + note
+    parts = {name: [getattr(accuracy, name) for accuracy in numbers if accuracy] for name in OPTIONAL}
+    shares = {name: [100 * part.pooled for part in given if part] for name, given in parts.items()}
+    tests = {name: _over_seeds(given, protocol) for name, given in shares.items() if given}
     best = "" if protocol.is_optimistic else f"{fmean(bests):.2f}"
-    return Value(fmean(accuracies), text, "", mean_interval(accuracies), best)
+    return Value(fmean(accuracies), text, "", mean_interval(accuracies), best, tests)
+
+
+def _over_seeds(accuracies: Sequence[float], protocol: Protocol) -> str:
+    spread = protocol.spread(accuracies)
+    return f"{fmean(accuracies):.2f}" + ("" if spread is None else f" ± {spread:.2f}")
 
 
 def finished_runs(outcomes: Sequence[Outcome]) -> list[Outcome]:

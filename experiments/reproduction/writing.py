@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from protonorm import __version__
-from protonorm.analysis.comparison import COLUMNS, Reported
+from protonorm.analysis.comparison import COLUMNS, OPTIONAL, Reported
+from protonorm.analysis.settings import grouped
 from protonorm.analysis.tables import NEEDS
 from protonorm.core.text import (
     csv_lines,
@@ -27,7 +28,7 @@ from protonorm.files import make_folder, replace
 from protonorm.runs.run import UNREADABLE
 
 from .accuracy import accuracy_tables
-from .cells import Study, Table, TableEntry, few, grouped
+from .cells import Study, Table, TableEntry, few
 from .findings import Findings, Outcome, finished_runs, share_of_seeds
 from .profiles import cut_in_short, cuts
 
@@ -43,7 +44,7 @@ HEAD = 2**16  # bytes that are searched for them
 MOST = 6  # maximum cells named for one reason
 CSV_COLUMNS = (
     "row", "column", "seed", "seeds", "state", "rule", "headline", "accuracy", "round", "chosen_by", "clients", "worst",
-    "best", "best_round", "last", "own_best", "paper", "paper_std", "key", "note",
+    *OPTIONAL, "best", "best_round", "last", "own_best", "paper", "paper_std", "key", "note",
 )  # fmt: skip
 ORIGIN = ("cut", "protocol", "profile", "version", "command")  # last columns of every line
 CAPTION = 40  # maximum words of a caption in LaTeX
@@ -244,6 +245,7 @@ def _latex_lines(row: str, entries: Sequence[TableEntry]) -> list[str]:
     values = [f"\\textbf{{{latex_text(entry.text)}}}" if entry.bold else latex_text(entry.text) for entry in entries]
     below = [entry.below.partition(" (") for entry in entries]
     further = {
+        **{name: [entry.tests.get(name, "") for entry in entries] for name in OPTIONAL},
         "best*": [entry.best for entry in entries],
         "printed": [printed for printed, _, _ in below],
         "difference": [difference.rstrip(")") for _, _, difference in below],
@@ -266,7 +268,8 @@ def accuracy_csv(findings: Findings) -> str:
     counts the finished seeds of the cell. An unfinished run has a line without numbers.
     """
     lines = [line for outcome in findings.outcomes for line in _csv_lines(findings, outcome)]
-    return _csv(findings, CSV_COLUMNS, [[line.get(name, "") for name in CSV_COLUMNS] for line in lines])
+    columns = [name for name in CSV_COLUMNS if name not in OPTIONAL or any(name in line for line in lines)]
+    return _csv(findings, columns, [[line.get(name, "") for name in columns] for line in lines])
 
 
 def table_csv(findings: Findings, tables: Sequence[Table]) -> str:

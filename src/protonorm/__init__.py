@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         Step,
         Sums,
         Task,
+        keep_trained,
     )
     from protonorm.core.training import Training
     from protonorm.data.dataset import Dataset
@@ -81,7 +82,7 @@ _NAMES = {
     "train_prototypes",
     "algorithms.parts.training": "fit_labels",
     "config.experiment": "Experiment",
-    "core": "Additive Algorithm Client Contribution Field Schema Server SplitModel Step Sums Task",
+    "core": "Additive Algorithm Client Contribution Field Schema Server SplitModel Step Sums Task keep_trained",
     "core.training": "Training",
     "data.dataset": "Dataset",
     "errors": "Diverged TooFewReplies",
@@ -107,8 +108,8 @@ __all__ = [
     "Field", "FixedTargets", "FjORD", "HeteroFL", "LGFedAvg", "Local", "Normalise", "ProtoNorm", "Prototypes",
     "Result", "Run", "Schedule", "Schema", "Server", "SharedHead", "SplitModel", "Step", "Sums", "Task", "Tensors",
     "TinyProto", "TooFewReplies", "TrainedClient", "Training", "__version__", "align", "class_means",
-    "class_vectors", "compare", "fit_labels", "head_of", "head_slots", "load_client", "load_run", "make_schema",
-    "prototype_loss", "read_run", "received_prototypes", "run", "snapshot", "split", "stack_prototypes",
+    "class_vectors", "compare", "fit_labels", "head_of", "head_slots", "keep_trained", "load_client", "load_run",
+    "make_schema", "prototype_loss", "read_run", "received_prototypes", "run", "snapshot", "split", "stack_prototypes",
     "train_prototypes",
 ]  # fmt: skip
 

@@ -3,7 +3,9 @@
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextvars import ContextVar, Token
 from pathlib import Path
+from typing import Self
 
 import safetensors
 import safetensors.torch
@@ -32,14 +34,81 @@ def without_prefix(tensors: Mapping[str, Tensor], name: str) -> Tensors:
     return {key: value for key, value in tensors.items() if not key.startswith(f"{name}.")}
 
 
+class DeviceCopies:
+    """Copies of a state's tensors on a device, to which these need not be moved again.
+
+    Inside `with copies:`, `to_cpu` keeps what it copies from a device, and `on_device` takes what is kept and keeps
+    what it moves. A tensor or a copy that was changed in place since is moved anew.
+    """
+
+    def __init__(self) -> None:
+        self._copies: dict[int, tuple[Tensor, Tensor, tuple[int, int]]] = {}  # by id: tensor, copy, their versions
+        self._token: Token[DeviceCopies | None] | None = None
+
+    def __enter__(self) -> Self:
+        self._token = _copies.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._token is not None
+        _copies.reset(self._token)
+
+    def get(self, value: Tensor) -> Tensor | None:
+        """Return the copy of a tensor; None if there is none."""
+        if id(value) not in self._copies:
+            return None
+        _, copy, versions = self._copies[id(value)]
+        return copy if versions == (value._version, copy._version) else None
+
+    def add(self, value: Tensor, copy: Tensor) -> None:
+        """Keep the copy of a tensor."""
+        self._copies[id(value)] = value, copy, (value._version, copy._version)
+
+    def keep(self, state: Mapping[str, Tensor]) -> None:
+        """Drop the copies of all tensors but those of a state."""
+        kept = {id(value) for value in state.values()}
+        self._copies = {key: entry for key, entry in self._copies.items() if key in kept}
+
+
+_copies: ContextVar[DeviceCopies | None] = ContextVar("device_copies", default=None)
+
+
+def on_device(value: Tensor, device: str | torch.device) -> Tensor:
+    """Return a tensor on a device."""
+    if value.device.type != "cpu" or torch.device(device).type == "cpu":
+        return value.to(device)
+    kept = kept_copy(value)
+    copy, copies = value.to(device) if kept is value else kept, _copies.get()
+    if copies is not None and kept is value and not value.is_inference():
+        copies.add(value, copy)
+    return copy
+
+
+def kept_copy(value: Tensor) -> Tensor:
+    """Return a tensor's copy on the device that it came from, if that is kept, or else the tensor."""
+    copies = _copies.get()
+    copy = None if copies is None else copies.get(value)
+    return value if copy is None else copy
+
+
+def to_cpu(value: Tensor) -> Tensor:
+    """Copy a tensor to the CPU, where states are kept."""
+    copy, copies = value.detach().cpu(), _copies.get()
+    if value.device.type == "cpu":
+        return copy.clone()
+    if copies is not None and not copy.is_inference():
+        copies.add(copy, value.detach().clone())
+    return copy
+
+
 def to_device(tensors: Mapping[str, Tensor], device: str) -> Tensors:
     """Return the tensors on a device."""
-    return {key: value.to(device) for key, value in tensors.items()}
+    return {key: on_device(value, device) for key, value in tensors.items()}
 
 
 def snapshot(name: str, module: nn.Module) -> Tensors:
     """Copy a module's parameters and buffers to the CPU, where states are kept, with the key prefix `name.`."""
-    return {f"{name}.{key}": value.detach().cpu().clone() for key, value in module.state_dict().items()}
+    return {f"{name}.{key}": to_cpu(value) for key, value in module.state_dict().items()}
 
 
 def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor], whose: str | None = None) -> None:
@@ -50,12 +119,16 @@ def restore(name: str, module: nn.Module, tensors: Mapping[str, Tensor], whose: 
     Raises:
         ValueError: If names or shapes do not fit the module.
     """
-    weights = OrderedDict(strip_prefix(tensors, name))
+    own = module.state_dict()
+    weights = OrderedDict(
+        (key, on_device(value, own[key].device) if key in own else value)
+        for key, value in strip_prefix(tensors, name).items()
+    )
     weights._metadata = {path: {"version": part._version} for path, part in module.named_modules()}  # type: ignore[attr-defined]
     try:
         module.load_state_dict(weights)
     except RuntimeError as error:
-        misfit = _misfit(module.state_dict(), weights)
+        misfit = _misfit(own, weights)
         raise ValueError(f"The weights of {whose or f'the {name}'} do not fit the network: {misfit}.") from error
 
 

@@ -12,6 +12,7 @@ import protonorm as pn
 from protonorm.algorithms.analytic import AFL, Choir, FedCGS, tag
 from protonorm.algorithms.parts.statistics import (
     gaussian,
+    inverse_temperature,
     left_basis,
     personal,
     points,
@@ -116,6 +117,16 @@ def test_fedcgs_with_a_rare_class_by_hand(covariance, boundary):
     head = gaussian(*moments_of([0, 2] * 3 + [4, 6], [0] * 6 + [1] * 2), 1e-15, covariance)
     (w, v), (b, c) = head.tolist()
     assert (b - c) / (v - w) == pytest.approx(boundary, abs=1e-4)
+
+
+def test_heads_have_the_settings_of_their_methods():
+    """As above: λ = 2 gives 3/16; the covariance within classes another boundary; γ → ∞ no direction at all."""
+    assert float(AFL(lam=2.0).head(torch.tensor([[14.0]]), torch.tensor([[3.0]]))) == pytest.approx(3 / 16)
+    sums = moments_of([0, 2] * 3 + [4, 6], [0] * 6 + [1] * 2)
+    for covariance in ("total", "within"):
+        found = FedCGS(gamma=1e-15, covariance=covariance).head(*sums)
+        torch.testing.assert_close(found, gaussian(*sums, 1e-15, covariance))
+    assert float(FedCGS(gamma=1e9).head(*sums)[0].abs().max()) < 1e-6
 
 
 def test_a_class_without_samples_has_no_column_in_fedcgs():
@@ -297,6 +308,30 @@ def test_a_choir_of_one_is_the_local_ridge():
     torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-4, atol=0)
 
 
+def test_both_trunks_count_by_what_they_say_of_samples_left_out():
+    """w of least squared error among a thousand; `both` is w·own + (1 − w)·public at its own temperature."""
+    method = Choir()
+    one = client(0, [0, 1, 2, 3] * 5, method, TRUNKS[1])
+    known = one_hot(one.train.labels).float()
+    one.train.inputs[:, :3] += known[:, :3]  # of the own trunk; the public one knows more
+    one.train.inputs[:, 3:7] += known
+    (state,) = play(method, [one], 1)[1]
+    x = next(one.train.sweep())[0]
+    y, none = one_hot(one.train.labels), torch.zeros(K, dtype=torch.bool)
+    fits = [
+        personal(part, y, torch.zeros(part.shape[1], K).double(), none)
+        for part in (own_points(one)[0], points(x[:, one.auxiliary.columns]).double())
+    ]
+    tried = torch.linspace(0, 1, 1001).tolist()
+    blends = [w * fits[0].scores + (1 - w) * fits[1].scores for w in tried]
+    best = min(range(1001), key=lambda i: float((y - blends[i]).square().sum()))
+    assert 0.05 < tried[best] < 0.45
+    s = inverse_temperature(blends[best], y.argmax(1))
+    for i, w in enumerate((tried[best], 1 - tried[best])):
+        found = state["mix"][i] * state[("head.own", "head.public")[i]]
+        torch.testing.assert_close(found.double(), s * w * fits[i].weights, rtol=0.02, atol=1e-4)
+
+
 def test_a_choir_is_drawn_to_the_others_without_oneself():
     """Client 0's prior is the ridge of client 2 for its own trunk, which is the public one: client 1 joins there."""
     method = Choir(lam=0.3)
@@ -315,6 +350,25 @@ def test_a_choir_is_drawn_to_the_others_without_oneself():
     ratio = found[:, :3] / wanted[:, :3]
     torch.testing.assert_close(ratio, ratio.mean().expand_as(ratio), rtol=1e-3, atol=0)
     assert torch.equal(states[0]["head.own"], states[0]["head.public"])
+
+
+def test_both_scores_are_weighed_by_their_share_whatever_their_own_temperatures():
+    """`both` is s(w·X W + (1 − w)·X' W'), though the heads are stored with temperatures of their own: what is left of
+    them in the blend has the ratio w/(1 − w), w the share of the scores by leave-one-out."""
+    method = Choir(lam=0.3)
+    one = client(1, [2, 0, 1] * 4, method, TRUNKS[1])
+    one.train.inputs.mul_(0.5)[:, :6].add_(one_hot(one.train.labels)[:, :3].repeat(1, 2))  # both trunks see the classes
+    step = method.local_update(one, method.init_client(one), {})
+    nothing, none = torch.zeros(6, K).double(), torch.zeros(K, dtype=torch.bool)
+    (x, y), inputs = own_points(one), next(one.train.sweep())[0]
+    public = personal(points(inputs[:, one.auxiliary.columns]).double(), y, nothing, none)
+    own = personal(x, y, nothing[:4], none)
+    w = share(own.scores, public.scores, y)
+    blend = step.state["mix"].double() * torch.stack(
+        [(step.state[f"head.{name}"].double() / fit.weights)[0, 0] for name, fit in (("own", own), ("public", public))]
+    )
+    assert 0.1 < w < 0.9
+    assert float(blend[0] / blend[1]) == pytest.approx(w / (1 - w), rel=1e-4)
 
 
 def test_the_others_strength_is_the_one_of_least_error_on_samples_left_out():

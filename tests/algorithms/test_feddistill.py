@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, log_softmax
 
-from protonorm.algorithms.feddistill import FedDistill, distillation_loss
+from protonorm.algorithms.feddistill import FedDistill
 from protonorm.algorithms.parts.prototypes import class_means
+from protonorm.geometry.losses import distillation_loss
 from protonorm.tensors import floats
 from tests.algorithms.tasks import federation, server, task_of, vectors
 from tests.support import pictures, run, spiral

@@ -10,7 +10,7 @@ from protonorm.algorithms import fedkwaz
 from protonorm.algorithms.fedkwaz import WIDTHS, FedKWAZ, cells_of, mix, shifts
 from protonorm.core.types import InputSpec
 from protonorm.tensors import snapshot
-from tests.algorithms.tasks import federation, normalising, server, task_of
+from tests.algorithms.tasks import federation, normalising, normalising_client, server, task_of
 from tests.contract.playing import same
 
 
@@ -196,3 +196,35 @@ def test_inputs_are_mixed_where_the_networks_differ_most(monkeypatch, power, alp
     chosen = [one.method.local_update(one.population.site(0).client(round), state, {}) for round in (1, 2)]
     torch.testing.assert_close(chosen[0].state["mixing"], torch.tensor([[0.1, 16.0]] * 3))
     torch.testing.assert_close(chosen[1].state["mixing"][0], torch.tensor([alpha, float(cells)]))
+
+
+@pytest.mark.parametrize(("alone", "stages"), [("none", 1), ("labels", 2)])
+def test_a_step_of_each_network_is_bounded_in_each_stage(alone, stages):
+    """Gradients are far above 0.001: one step of a stage moves each network by η·0.001."""
+    one = federation(FedKWAZ(global_stage=False, alone=alone, clip=1e-3), batch_size=4096, lr=1.0)
+    client, state, _ = one.started()
+    step = one.method.local_update(client, state, {})
+    for name, network in (("model", client.model), ("proxy", client.auxiliary)):
+        keys = [f"{name}.{key}" for key, _ in network.named_parameters()]
+        moved = math.sqrt(sum(float((step.state[key] - state[key]).double().square().sum()) for key in keys))
+        assert moved <= stages * 1.01e-3
+        assert moved > (stages - 0.5) * 1e-3 or stages > 1  # two steps may lead back
+
+
+def test_each_network_imitates_where_the_other_says_most_that_is_new(monkeypatch):
+    """Scores are ±x: the proxy's are largest where x is smallest, the model's where it is largest; none trains."""
+    modes = []
+
+    def scaled(x, alpha, cells):
+        modes.append((model.training, proxy.training))
+        return alpha * cells * x
+
+    monkeypatch.setattr(fedkwaz, "mix", scaled)
+    monkeypatch.setattr(fedkwaz, "cells_of", lambda x: [1, 16])
+    monkeypatch.setattr(FedKWAZ, "divergence", lambda self, teacher, logits: teacher.sum())
+    model, proxy = (pn.SplitModel(torch.nn.Identity(), torch.nn.Linear(2, 2, bias=False)) for _ in range(2))
+    for network, sign in ((model, 1.0), (proxy, -1.0)):
+        network.train().head.weight.data = sign * torch.eye(2)
+    pairs = FedKWAZ().choose(normalising_client(), model, proxy)
+    torch.testing.assert_close(pairs[1:], torch.tensor([[0.1, 1.0], [1.0, 16.0]]))
+    assert not any(map(any, modes))

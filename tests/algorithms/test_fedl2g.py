@@ -89,14 +89,17 @@ def test_quiz_samples_are_drawn_once_and_never_trained_on(monkeypatch):
     client, state, message = one.started()
     size = len(client.train)
     assert len(state["quiz"]) == 2
-    seen = []
-    monkeypatch.setattr(pn.Client, "fit", lambda self, loss, model, clip: seen.append(self.train.index) or 0.5)
+    seen, bounds = [], []
+    monkeypatch.setattr(
+        pn.Client, "fit", lambda self, *_, clip: bounds.append(clip) or seen.append(self.train.index) or 0.5
+    )
     step = one.method.local_update(client, state, message)
     quiz = client.train.index[state["quiz"]]
     assert len(seen[0]) == size - 2
     assert not set(seen[0].tolist()) & set(quiz.tolist())
     assert torch.equal(step.state["quiz"], state["quiz"])
     assert len(step.message["classes"]) >= 1
+    assert bounds == [100.0]
 
 
 def test_clients_with_less_than_two_batches_train_on_all_and_send_nothing():
@@ -134,3 +137,23 @@ def test_the_loss_of_a_batch_by_hand():
             h = z if target == "features" else model.head(z)
             wanted = cross_entropy(model.head(z), y) + (h - guides[y]).square().mean()
         assert loss == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_a_client_sends_the_gradient_of_a_study_batch_that_is_not_the_quiz(monkeypatch):
+    """By two backward passes, in training mode, of the first samples that are not in the quiz; nothing is trained."""
+    monkeypatch.setattr(torch, "randperm", lambda size: torch.arange(size))
+    settings = {"dataset": pictures([0, 1, 2] * 20, 3), "models": "plain", "clients": 2, "feature_dim": 4}
+    one = federation(FedL2G(warmup=1), batch_size=8, **settings)
+    client, state, message = one.started()
+    step = one.method.local_update(replace(client, round=1), state, message)
+    assert all(torch.equal(step.state[name], value) for name, value in state.items()), "also batch norm's statistics"
+    model, guides = client.load(state).train(), message["guides"].clone().requires_grad_()
+    (quiz, labels), (x, y) = (client.train.batch(torch.arange(*rows)) for rows in ((0, 8), (8, 16)))
+    z = model.features(x)
+    loss = cross_entropy(model.head(z), y) + mse_loss(z, guides[y])
+    named = dict(model.named_parameters())
+    steps = torch.autograd.grad(loss, list(named.values()), create_graph=True)
+    moved = {name: weight - client.lr * grad for (name, weight), grad in zip(named.items(), steps, strict=True)}
+    wanted = torch.autograd.grad(cross_entropy(functional_call(model, moved, (quiz,)), labels), guides)[0]
+    assert step.message["classes"].tolist() == sorted(set(y.tolist()))
+    torch.testing.assert_close(step.message["gradients"], wanted[step.message["classes"]], rtol=1e-3, atol=1e-7)

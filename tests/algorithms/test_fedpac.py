@@ -95,6 +95,16 @@ def test_with_no_distance_and_no_aggregate_it_trains_as_fedrep():
     assert same(sent[0], {name: sent[1][name] for name in sent[0]})
 
 
+def test_a_client_keeps_the_statistics_that_it_sent_last():
+    """Those of the round before are replaced: heads are mixed by what the features are now."""
+    client, state, message = federation(FedPAC()).started()
+    before = {"variance": torch.tensor(9.0), "moments": torch.full((6, 2), 9.0)}
+    step = FedPAC().local_update(client, state | before, message)
+    for name, value in before.items():
+        assert torch.equal(step.state[name], step.message[name])
+        assert not torch.equal(step.state[name], value)
+
+
 def test_the_features_follow_the_class_means():
     """The second part's loss is CE + λ·mean (z − c_y)², of one batch at the start."""
     method = FedPAC(lam=2.0)
@@ -108,3 +118,30 @@ def test_the_features_follow_the_class_means():
         wanted = cross_entropy(model.head(z), y) + 2 * (z - means["prototypes"][y]).square().mean()
     assert loss == pytest.approx(float(wanted), rel=1e-5)
     assert snapshot("model", model)
+
+
+def test_the_head_has_epochs_of_its_own():
+    """As FedRep's with three, before the first aggregate."""
+    sent = []
+    for method in (pn.FedRep(head_epochs=3), FedPAC(head_epochs=3)):
+        client, state, message = federation(method).started()
+        torch.manual_seed(0)
+        sent.append(method.local_update(client, state, message).state)
+    assert same(sent[0], {name: sent[1][name] for name in sent[0]})
+
+
+def test_a_client_trains_the_mixture_and_measures_before_it_trains():
+    """Both heads are 3: so is the one that it sends, at a rate of almost nothing. V and h are of received features."""
+    method = FedPAC()
+    client, state, message = federation(method, lr=1e-12).started()
+    moments = torch.zeros(2, 6, 2)
+    every = {"all.head.weight": torch.full((2, 6, 2), 3.0), "all.variance": torch.ones(2), "all.moments": moments}
+    message |= every
+    state |= {"variance": torch.tensor(1.0), "moments": moments[0]}
+    step = method.local_update(client, state, message)
+    torch.testing.assert_close(step.message["head.weight"], torch.full((6, 2), 3.0))
+    measured = feature_statistics(client, client.load(method.receive(client, state, message)))
+    moving = federation(method, lr=0.1).client()
+    trained = method.local_update(moving, state, message)
+    for found in (step.message, step.state, trained.message, trained.state):
+        torch.testing.assert_close({name: found[name] for name in measured}, measured)

@@ -6,6 +6,7 @@ from torch.nn.functional import cosine_similarity
 
 import protonorm as pn
 from protonorm.algorithms.fpl import FPL, cluster, cluster_contrast
+from protonorm.algorithms.parts.prototypes import class_means
 from tests.algorithms.tasks import federation, first_batch_loss, server
 from tests.contract.playing import same
 from tests.support import spiral
@@ -116,3 +117,11 @@ def test_before_the_first_aggregate_it_trains_as_fedavg(tmp_path):
         sent.append({k: v for k, v in method.local_update(client, state, message).message.items() if "model" in k})
     assert same(*sent)
     assert spiral(algorithm="fpl").algorithm == FPL()
+
+
+def test_prototypes_are_those_of_the_trained_model():
+    method = FPL()
+    client, state, message = federation(method).started()
+    step = method.local_update(client, state, message)
+    model, own = client.load(step.state), step.message
+    assert same({name: own[name] for name in ("classes", "prototypes")}, class_means(client, model))

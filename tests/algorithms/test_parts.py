@@ -3,12 +3,20 @@ import torch
 from torch import nn
 
 import protonorm as pn
+from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.parts.messages import Averaged, shared
 from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
 from protonorm.algorithms.parts.training import descend, shuffled
 from protonorm.core.combine import Mean, combine
+from protonorm.tensors import prefixed, strip_prefix
 from tests.algorithms.tasks import OneNetwork, federation, normalising, normalising_client, server, task_of
 from tests.algorithms.tasks import vectors as reply
+
+
+def test_no_method_inherits_from_another():
+    """Each file reads like its paper; what methods share are functions, and bases that are no methods."""
+    methods = {entry.load() for entry in ALGORITHMS.values()}
+    assert not {(one.__name__, two.__name__) for one in methods for two in methods if two in one.__mro__[1:]}
 
 
 def model(value, examples):
@@ -167,12 +175,18 @@ def test_what_is_not_a_model_is_refused_with_a_sentence(method, changes, sentenc
         schema.check_up({name: value for name, value in (fine | changes).items() if value is not None}, "It")
 
 
-@pytest.mark.parametrize("method", [pn.FedAvg, pn.FedUV])
+KINDS = ("local", "averaged")
+HEADS_AT_HOME = (pn.FedPer, pn.FedRep, pn.FedPAC)
+
+
+@pytest.mark.parametrize("method", [pn.FedAvg, pn.FedUV, pn.FedProx, pn.MOON, pn.FPL, *HEADS_AT_HOME])
 def test_local_statistics_are_neither_said_nor_expected(method):
     schema = task_of(method(buffers="local"), shared_network=OneNetwork(tiny)).schema
-    schema.check_down(shared("model", tiny(), "local"))
+    part = "model.features." if method in HEADS_AT_HOME else "model."
+    local, averaged = (prefixed(part[:-1], strip_prefix(shared("model", tiny(), kind), part[:-1])) for kind in KINDS)
+    schema.check_down(local)
     with pytest.raises(ValueError, match="holds model.features.running_mean, .*running_var, which is not expected"):
-        schema.check_down(shared("model", tiny(), "averaged"))
+        schema.check_down(averaged)
 
 
 def test_prototypes_are_stacked_in_the_order_of_the_replies():

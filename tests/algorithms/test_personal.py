@@ -107,6 +107,19 @@ def test_before_its_first_round_moon_has_no_other_model_to_leave():
     assert model is received  # one workspace: the teachers are copies
 
 
+def test_moons_other_models_normalise_by_their_own_statistics():
+    """Features are (0, 0) and (2, 4), normalised: z by the batch's mean (1, 2) and deviation (1, 2), as (−1, −1) and
+    (1, 1), and so by the client's last model; by the received one they stay. c_g = 0 and 6/√(2·20), c_p = 1 and 1, so
+    that with τ = ½ the contrast is the mean of log(1 + e²) and log(1 + e^(2 − 12/√40))."""
+    client = normalising_client()
+    received = snapshot("model", client.model)
+    last = received | {"model.features.0.running_mean": torch.tensor([1.0, 2.0]), "trained": torch.tensor(True)}
+    last |= {"model.features.0.running_var": torch.tensor([1.0, 4.0])}
+    alone, both = (pn.MOON(mu=mu).local_update(client, last, received).metrics["loss"] for mu in (0.0, 1.0))
+    wanted = (math.log1p(math.exp(2)) + math.log1p(math.exp(2 - 12 / math.sqrt(40)))) / 2
+    assert both - alone == pytest.approx(wanted, abs=1e-4)
+
+
 def test_heads_stay_at_home_and_features_are_the_servers():
     for method in (pn.FedPer(), pn.FedRep()):
         one = federation(method, dataset=pictures([0, 1] * 20, 2), models="plain", clients=2, feature_dim=4)
@@ -164,3 +177,46 @@ def test_a_network_without_a_head_is_refused():
     with pytest.raises(ValueError, match="FedRep trains features and head in turn; the head has no weights"):
         federation(pn.FedRep(), models=bare, feature_dim=6)
     assert isinstance(federation(pn.FedPer(), models=bare, feature_dim=6).task.schema, Schema)
+
+
+def test_the_personal_model_has_epochs_of_its_own():
+    """One epoch of one batch without a pull is a step of Local from the received model, whatever the shared one's."""
+    found = []
+    for method, epochs in ((pn.Ditto(lam=0.0, personal_epochs=1), 3), (pn.Ditto(lam=0.0), 1)):
+        client, state, message = federation(method, batch_size=4096, epochs=epochs).started()
+        torch.manual_seed(0)
+        found.append(method.local_update(client, state, message))
+    assert same(found[0].state, found[1].state)
+    assert not same(found[0].message, found[1].message)
+
+
+@pytest.mark.parametrize(("mu", "tau"), [(3.0, 0.5), (1.0, 0.1)])
+def test_moons_teachers_are_as_in_evaluation_and_weight_and_temperature_count(mu, tau):
+    """Of one batch at the start: CE + μ·log(1 + e^{(cos(z, z_p) − cos(z, z_g))/τ}); the client then remembers."""
+    method = pn.MOON(mu=mu, tau=tau)
+    one = federation(method, batch_size=4096, lr=1e-12, models="plain", dataset=pictures([0, 1] * 20, 2), feature_dim=4)
+    client, state, message = one.started()
+    state |= {"trained": torch.tensor(True)}
+    step = method.local_update(client, state, message)
+    x, y = client.train.batch(torch.arange(len(client.train)))
+    with torch.no_grad():
+        z_p = client.load(state).eval().features(x)
+        z_g = client.load(state | message).eval().features(x)
+        z = client.load(state | message).train().features(x)
+        cosines = (torch.nn.functional.cosine_similarity(z, teacher) / tau for teacher in (z_p, z_g))
+        contrast = torch.stack(
+            [previous.exp().add(received.exp()).log() - received for previous, received in [tuple(cosines)]]
+        ).mean()
+        ce = torch.nn.functional.cross_entropy(client.model.head(z), y)
+    assert step.metrics["loss"] == pytest.approx(float(ce + mu * contrast), rel=1e-4)
+    first = method.local_update(client, state | {"trained": torch.tensor(False)}, message)
+    assert bool(first.state["trained"])
+
+
+@pytest.mark.parametrize("method", [pn.FedPer(), pn.FedRep()], ids=str)
+def test_features_are_trained_from_those_received(method):
+    """With a rate of almost nothing the server's features stay; the own head too."""
+    client, state, message = federation(method, lr=1e-12).started(1)
+    step = method.local_update(client, state, message)
+    torch.testing.assert_close({name: step.state[name] for name in message}, message)
+    torch.testing.assert_close(step.state["model.head.weight"], state["model.head.weight"])

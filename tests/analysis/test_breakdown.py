@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from protonorm.analysis.breakdown import class_rows, client_rows, plain_run, rows_by, rule_rows
+from protonorm.analysis.breakdown import class_rows, client_rows, matching_local, plain_run, rows_by, rule_rows
 from protonorm.runs.run import Population
 from tests.records import hundred, made
 
@@ -49,12 +49,13 @@ def test_measures_beside_accuracy_are_there(tmp_path):
 
 
 def test_by_class(tmp_path):
-    """Cats have 1 + 2 samples to train on and 4 + 4 to test on, dogs 3 and 8; in round 3 of 3, 3/4 are right."""
-    population = Population(np.array([[1, 0], [2, 3]]), np.zeros((2, 2), int), np.array([[4, 0], [4, 8]]))
+    """Cats have 3 samples of one client to train on and 4 + 4 to test on, dogs 1 + 2 and 8; in round 3 of 3, 3/4 are
+    right."""
+    population = Population(np.array([[0, 1], [3, 2]]), np.zeros((2, 2), int), np.array([[4, 0], [4, 8]]))
     run = made(tmp_path / "run", clients=2, classes=2, rounds=3, population=population, names=["cat", "dog"])
     rows = class_rows(run)
     assert [row["class"] for row in rows] == ["cat", "dog"]
-    assert [row["clients"] for row in rows] == [2, 1]
+    assert [row["clients"] for row in rows] == [1, 2]  # that train on it
     assert [(row["train"], row["test"]) for row in rows] == [(3, 8), (3, 8)]
     assert [row["accuracy"] for row in rows] == [
         0.75,
@@ -118,6 +119,18 @@ def test_other_clients_are_refused(tmp_path, other, said):
     alone = made(tmp_path / "other", tested=[[9, 9], [7, 6]], method=LOCAL, **usual | other)
     with pytest.raises(ValueError, match=f"cannot be put side by side client by client: they differ in .*{said}"):
         client_rows(together, alone)
+
+
+def test_beside_a_run_stands_a_local_whose_round_was_chosen_in_the_same_way(tmp_path):
+    """Without validation accuracies the best test round is reported, which is optimistic."""
+    run, local = pair(tmp_path)
+    optimistic = made(
+        tmp_path / "other", clients=2, classes=1, rounds=2, population=hundred(2, 10), tested=[[90, 90], [70, 60]],
+        method=LOCAL,
+    )  # fmt: skip
+    assert (local.chosen.by, optimistic.chosen.by) == ("validation", "test")
+    assert matching_local(run, [optimistic, local]) is local
+    assert matching_local(run, [optimistic]) is None
 
 
 def test_an_unknown_rule_is_refused(tmp_path):

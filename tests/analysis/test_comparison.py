@@ -1,12 +1,12 @@
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
 from protonorm.analysis.breakdown import headline, plain_run, standing
 from protonorm.analysis.comparison import COLUMNS, MAJORITY, Cell, Reported, Unread, rows, whole
-from protonorm.runs.run import RoundSummary, Summary
+from protonorm.runs.run import Population, RoundSummary, Summary
 from protonorm.runs.schema import Accuracy
 from tests.records import guessing, hundred, made
 
@@ -31,7 +31,8 @@ def test_columns_are_parts_of_the_reported_round_and_of_a_runs_summary():
     summary = Summary(RoundSummary(3, 0.1, 0.2, 0.3), RoundSummary(9, 0.4, 0.5, 0.6), 0.7)
     accuracy = Accuracy(pooled=0.81, mean=0.82, worst=0.83, p10=0.84)
     found = {name: number(Reported(0, None, accuracy, summary)) for name, (_, number) in COLUMNS.items()}
-    assert found == {"accuracy": 0.81, "mean": 0.82, "worst": 0.83, "best": 0.1, "last": 0.4, "own_best": 0.7}
+    usual = {"accuracy": 0.81, "mean": 0.82, "worst": 0.83, "best": 0.1, "last": 0.4, "own_best": 0.7}
+    assert found == {**usual, "common": None, "newcomers": None}
     nothing = {name: number(Reported(0, None, None, summary)) for name, (_, number) in COLUMNS.items()}
     assert (nothing["accuracy"], nothing["mean"], nothing["worst"], nothing["best"]) == (None, None, None, 0.1)
 
@@ -234,6 +235,30 @@ def test_methods_are_ranked_under_one_rule_at_a_time(several, tmp_path):
     assert not any(row.leads for row in alone)
 
 
+def test_an_equal_accuracy_under_another_rule_lets_nobody_stand_out(several, tmp_path):
+    """`high` has 0.65 and 0.66 under `nearest-global`, `other` the same under `logits`."""
+    other = [
+        made(
+            tmp_path / f"other{seed}", method={"name": "other"}, seed=seed, clients=2, classes=1, rounds=1,
+            population=hundred(2), tested=[row], validated=[row], rules=["logits", "nearest-global"],
+        )
+        for seed, row in enumerate(([65, 65], [66, 66]))
+    ]  # fmt: skip
+    compared = {name: several[name] for name in ("high", "low")} | {"other": other}
+    found = {row.method: row for row in rows(compared) if row.headline}
+    assert found["high"].leads
+    assert found["high"].alike == {"other": "no lower, but judged by logits"}
+
+
+def test_the_majority_is_the_same_in_every_round(tmp_path):
+    """Guesses are right for 10 of 10 and for 0 of 30 samples: pooled ¼; ½ in the mean, as each client's best."""
+    train, test = np.array([[9, 1], [9, 1]]), np.array([[10, 0], [0, 30]])
+    made_run = made(tmp_path / "one", population=Population(train, 0 * train, test), clients=2, classes=2, rounds=1)
+    row = next(row for row in rows({"one": [made_run]}) if row.is_majority)
+    cells = {name: cell.mean for name, cell in row.cells.items()}
+    assert cells == {"accuracy": 0.25, "mean": 0.5, "worst": 0.0, "best": 0.25, "last": 0.25, "own_best": 0.5}
+
+
 def test_the_majority_is_averaged_over_the_seeds_of_one_partition_only(tmp_path):
     """0.2 and 0.4 have the mean 0.3 and the deviation 0.2/√2; the same population counts once."""
 
@@ -253,7 +278,7 @@ def test_the_majority_is_averaged_over_the_seeds_of_one_partition_only(tmp_path)
 
 
 def test_a_row_is_plain_data(several):
-    found = json.loads(json.dumps(rows(several)[0].plain(), allow_nan=False))
+    found = json.loads(json.dumps(asdict(rows(several)[0]), allow_nan=False))
     assert found["local"]["transfer"]["mean"] == pytest.approx(0.105)
     assert found["cells"]["accuracy"]["interval"][0] < found["cells"]["accuracy"]["mean"]
     assert found["seeds"] == [0, 1]

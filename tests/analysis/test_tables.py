@@ -5,11 +5,12 @@ import io
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from protonorm.analysis.comparison import COLUMNS, Unread, display_names, rows
+from protonorm.analysis.comparison import COLUMNS, OPTIONAL, Cell, Unread, display_names, rows
 from protonorm.analysis.tables import (
     FIELDS,
     MARK,
@@ -51,6 +52,12 @@ def table(runs):
             "local": runs("local", [50, 50], [50, 50], rules=["logits"]),
         }
     )
+
+
+def with_tests(row, tests):
+    """Add accuracies on other tests than the clients' own to a method's row."""
+    others = {name: Cell.of([share, share]) for name, share in tests.items()}
+    return row if row.is_majority else replace(row, cells={**row.cells, **others})
 
 
 def cells(text):
@@ -116,6 +123,26 @@ def test_latex_has_headline_rules_display_names_and_notes(table):
     assert "  \\label{table:comparison}\n" in text
 
 
+def test_other_tests_have_columns_where_runs_have_them(table):
+    """The common test and newcomers take the place of the worst tenth in LaTeX; a reader is told what they are."""
+    usual, further = caption(table), [with_tests(row, {"common": 0.25, "newcomers": 0.125}) for row in table]
+    assert not {"common", "newcomers"} & {*cells(markdown_table("mine", table))[0]}
+    about = "Common: accuracy on the samples that test all clients alike. Newcomers: accuracy of the clients that never"
+    assert next(line for line in caption(further) if line not in usual).startswith(about)
+    head, first, *_ = cells(markdown_table("mine", further))
+    assert (head[4:7], first[4:7]) == (
+        ["worst 10 %", "common", "newcomers"],
+        ["60.00–60.00", *["25.00–25.00", "12.50–12.50"]],
+    )
+    text = latex_table("mine", further, "mine.1")
+    assert "    Method & Accuracy & Common & Newcomers & Gain on local \\\\\n" in text
+    assert "    up & \\textbf{65.0--70.0} & 25.0 & 12.5 & +17.5 {[}+10.0, +25.0] \\\\\n" in text
+    assert "\\begin{table*}" in text
+    assert about in text[text.index("\\begin{minipage}") :]
+    assert "Worst" not in text
+    assert "  \\label{table:mine.1}\n" in text
+
+
 def test_with_gains_over_both_references_a_star_takes_the_place_of_brackets(runs):
     groups = {
         "protonorm": runs("protonorm", *[[60, 70]] * 5),
@@ -139,8 +166,9 @@ def test_a_caption_is_short_whatever_the_title(table):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="LaTeX is not installed")
+@pytest.mark.parametrize("tests", [(), ("common",), ("common", "newcomers")], ids=len)
 @pytest.mark.parametrize("solo", [False, True])
-def test_latex_fits_a_column_of_a_two_column_page(runs, tmp_path, solo):
+def test_latex_fits_a_column_of_a_two_column_page(runs, tmp_path, solo, tests):
     """Wide numbers, long names, three seeds or two: no box may be overfull."""
     names = ["protonorm", "lgfedavg", "feddistill", "protonorm:gamma=100,lam=0.25", "local", "Ours_with & 100 % of it"]
     wide = [[100, 0], [0, 100], [100, 100]]
@@ -151,7 +179,8 @@ def test_latex_fits_a_column_of_a_two_column_page(runs, tmp_path, solo):
         groups["protonorm (solo)"] = runs("protonorm", *wide[:2], control="solo", lr=0)
     title = "fashion, dirichlet (alpha 0.1), 20 clients, 100 rounds"
     text = "\\documentclass[twocolumn]{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
-    (tmp_path / "page.tex").write_text(f"{text}{latex_table(title, rows(groups))}\\end{{document}}\n", encoding="utf-8")
+    table = [with_tests(row, dict.fromkeys(tests, 1.0)) for row in rows(groups)]
+    (tmp_path / "page.tex").write_text(f"{text}{latex_table(title, table)}\\end{{document}}\n", encoding="utf-8")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert result.returncode == 0, result.stdout[-2000:]
@@ -222,7 +251,7 @@ def test_a_line_for_each_rule_and_seed_with_the_numbers_of_its_run(groups):
         ("nearest-global", True, 1, 1),
         ("logits", False, 1, 1),
     ]
-    numbers = [[line[name] for name in COLUMNS] for line in lines[:-1]]
+    numbers = [[line[name] for name in COLUMNS if name not in OPTIONAL] for line in lines[:-1]]
     assert numbers[0] == pytest.approx([0.65, 0.65, 0.6, 0.9, 0.9, 0.9])
     assert numbers[2] == pytest.approx([0.4, 0.4, 0.3, 0.4, 0.2, 0.4])
     assert numbers[1][0] == pytest.approx(0.325)

@@ -1,6 +1,8 @@
 """Lies are what they are called, and the bench has a line for each."""
 
 import json
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -70,25 +72,59 @@ def test_poisoned_samples_are_those_of_liars_alone():
 
 def test_the_bench_has_a_line_for_each_attack_and_a_column_for_each_rule():
     """A liar that negates at a large size is named in each run; honest clients are not named in the honest one."""
-    found = attacks.measure(
-        methods=("fedproto",),
-        rules=("mean", "trust"),
-        lies=("honest", "negated, scaled", "adaptive"),
-        shares=(0.3,),
-        **SMALL,
-    )
+    study = {"methods": ("fedproto",), "rules": ("mean", "trust"), "lies": ("honest", "negated, scaled", "adaptive")}
+    found = attacks.measure(studies={"small": {**study, "shares": (0.3,), **SMALL}})
     cases = {(case["attack"], case["combine"]): case for case in found["cases"]}
     assert not any(cases["honest", "trust"]["alarms"][0])
     assert all(cases["negated, scaled", "trust"]["alarms"][0][:3])
     head, *rows = attacks.table(json.loads(json.dumps(found)))
-    assert head == ["method", "lie", "liars", "mean", "trust"]
-    assert [row[1] for row in rows] == ["honest", "negated, scaled", "adaptive"]
-    assert [row[4].endswith("*") for row in rows[:2]] == [False, True]
+    assert head == ["pictures", "method", "lie", "liars", "mean", "trust"]
+    assert [row[2] for row in rows] == ["honest", "negated, scaled", "adaptive"]
+    assert [row[5].endswith("*") for row in rows[:2]] == [False, True]
+
+
+def test_an_interrupted_bench_goes_on_with_what_it_has_of_the_same_commit(monkeypatch):
+    """Each run is saved when it ends, and is not made again; nothing is taken over from another commit."""
+    played = []
+
+    def play(settings, lie, liars, patched):
+        if len(played) == 3:
+            raise KeyboardInterrupt
+        played.append((settings["seed"], lie))
+        return {"accuracy": [0.5] * 10, "fooled": [0.0] * 10, "lost": [0] * 10, "alarms": [0] * 10}
+
+    monkeypatch.setattr(attacks, "play", play)
+    monkeypatch.setattr(attacks, "provenance", lambda *_, **__: SimpleNamespace(commit="c0"))
+    saved, small = [], {"methods": ("fedproto",), "rules": ("mean",), "lies": ("honest", "negated"), "shares": (0.3,)}
+    measure = partial(attacks.measure, studies={"small": {**small, "seeds": (0, 1)}})
+    with pytest.raises(KeyboardInterrupt):
+        measure(save=lambda found: saved.append(json.loads(json.dumps(found))))
+    assert [sum(len(case["seeds"]) for case in found["cases"]) for found in saved] == [1, 2, 3]
+    assert attacks.table(saved[-1])[1:] == [
+        ["fashion", "fedproto", "honest", "0 of 10", "50.0"],
+        ["fashion", "fedproto", "negated", "3 of 10", "50.0 (+0.0)"],
+    ]
+    assert attacks.summary(saved[-1])[1:] == [
+        ["fashion", "fedproto", "0 of 10", "50.0"],
+        ["fashion", "fedproto", "3 of 10", "+0.0 negated"],
+    ]
+    before, played[:] = saved[-1], []
+    whole = measure(before=before)
+    assert played == [(1, "negated")]
+    assert [case["seeds"] for case in whole["cases"]] == [[0, 1], [0, 1]]
+    played.clear()
+    monkeypatch.setattr(attacks, "provenance", lambda *_, **__: SimpleNamespace(commit="c1"))
+    with pytest.raises(KeyboardInterrupt):
+        measure(before=before, save=lambda found: saved.append(json.loads(json.dumps(found))))
+    assert len(played) == 3
+    assert [(case["commit"], case["seeds"]) for case in saved[-1]["cases"]] == [("c1", [0, 1]), ("c1", [0])]
+    assert [case["commit"] for case in saved[-3]["cases"]] == ["c0", "c1"]  # the other is still to be made
 
 
 @pytest.mark.parametrize("method", [pytest.param("choir", marks=pytest.mark.long), "fedavg"])
 def test_the_backdoor_is_measured_on_pictures_with_the_pattern(method):
-    found = attacks.measure(methods=(method,), rules=("mean",), lies=("backdoor",), shares=(0.3,), **SMALL)
-    fooled = found["cases"][0]["fooled"][0]
+    cases = []
+    attacks.play_all(cases, methods=(method,), rules=("mean",), lies=("backdoor",), shares=(0.3,), **SMALL)
+    fooled = cases[0]["fooled"][0]
     assert len(fooled) == attacks.CLIENTS
     assert all(0 <= share <= 1 for share in fooled)

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from protonorm.cli.app import app
-from protonorm.report.drawing import is_marked
-from protonorm.report.figures import heat_map, save_figure
+from protonorm.report.drawing import is_marked, write_figure
+from protonorm.report.figures import heat_map
 from protonorm.session import running
 from tests.cli.test_reproduce import MINE
 from tests.records import made
@@ -75,7 +75,7 @@ def test_a_comparison_writes_over_its_own_files(tmp_path):
 @pytest.mark.parametrize("ending", [".png", ".pdf"])
 def test_our_figures_are_marked_and_equal(tmp_path, ending):
     run = made(tmp_path / "run")
-    one, two = (save_figure(heat_map(run), tmp_path / f"{name}{ending}") for name in "ab")
+    one, two = (write_figure(heat_map(run), tmp_path / f"{name}{ending}") for name in "ab")
     assert one.read_bytes() == two.read_bytes()
     assert is_marked(one)
     two.write_bytes(one.read_bytes().replace(b"protonorm", b"painter42"))

@@ -12,10 +12,11 @@ from protonorm.cli.run_tables import seeds_text
 from protonorm.config.experiment import Experiment
 from protonorm.core.settings import known_fields
 from tests.cli.commands import imported
+from tests.cli.own_files import METHOD
 
 SMALL = ["dataset=spiral", "dataset.points=60", "partition.alpha=0.5", "partition.least=4", "clients=3", "rounds=1"]
 SERIAL = ["--engine", "serial"]
-PROBLEM = "spiral, dirichlet (alpha 0.5), 3 clients, 1 rounds"
+PROBLEM = "spiral, dirichlet (alpha 0.5), 3 clients, 1 round"
 
 
 @pytest.fixture
@@ -126,6 +127,16 @@ def test_all_settings_of_a_method_are_listed(call, name):
         assert item.meaning
     shown = " ".join(call("list", name).stdout.split())
     assert "client message:" in shown
+
+
+def test_settings_of_a_method_of_one_s_own_are_listed(call, tmp_path):
+    (tmp_path / "own.py").write_text(METHOD)
+    done = call("list", f"{tmp_path / 'own.py'}:Mine", "--json")
+    found = {item["name"]: (item["type"], item["default"]) for item in json.loads(done.stdout)["settings"]}
+    assert found["mu"] == ("float", "1.0")
+    assert list(found) == ["mu", "inner"]
+    for name in ("Yours", "pn"):
+        assert call("list", f"{tmp_path / 'own.py'}:{name}").exit_code == 2
 
 
 def test_a_methods_symbols_are_listed(call):

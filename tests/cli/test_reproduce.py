@@ -98,6 +98,27 @@ def test_check_with_nothing_to_check_is_refused(mine):
     assert "nothing to check" in done.stderr
 
 
+def test_cells_with_other_tests_have_lines_and_columns_of_their_own(mine, tmp_path):
+    done = call(mine, "--out", tmp_path, "--only", "FedProto")
+    folder = tmp_path / "reproduction" / "cpu"
+    assert "newcomers" not in done.output
+    assert b"newcomers" not in (folder / "mine-only-fedproto.csv").read_bytes()
+    text = MINE.replace('"clients": 2', '"clients": 4, "common_test": 0.25, "held_out": 0.25').replace("Mine", "Tests")
+    (tmp_path / "tests.py").write_text(text)
+    done = call(tmp_path / "tests.py", "--out", tmp_path, "--only", "FedProto")
+    assert done.exit_code == 0, done.output
+    stem = folder / "tests-only-fedproto"
+    lines = list(csv.DictReader(io.StringIO(stem.with_suffix(".csv").read_text("utf-8"))))
+    head = next(line for line in lines if line["headline"] == "True")
+    record = read_run(tmp_path / head["key"]).chosen.record
+    for part in ("common", "newcomers"):
+        expected = 100 * getattr(record, part)["nearest-global"].pooled
+        assert float(head[part]) == pytest.approx(expected, abs=1e-3)
+        assert f"<br>{part} {expected:.2f}" in stem.with_suffix(".md").read_text("utf-8")
+        assert f"quad {part}}}" in stem.with_suffix(".tex").read_text("utf-8")
+    assert "Newcomers: of the clients that never train" in " ".join(done.output.split())
+
+
 @pytest.mark.parametrize(
     ("words", "protocol", "by", "folder"),
     [

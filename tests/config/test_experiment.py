@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import protonorm as pn
-from protonorm.config.components import changed_fields
+from protonorm.config.changes import changed_fields
 from tests.support import pictures, spiral
 
 
@@ -47,6 +47,7 @@ def test_the_second_network_is_the_first_of_the_models_unless_one_is_given():
 
 def test_retries_decide_no_number_and_so_are_not_in_the_key():
     assert spiral(retries=0).key == spiral(retries=5).key
+    assert spiral(state_memory=0).key == spiral().key
     assert spiral(quorum=0.5).key != spiral().key
 
 
@@ -99,6 +100,7 @@ def test_own_data_with_other_contents_has_another_key():
         ({"evaluate": "some"}, "evaluate must .*, got 'some'"),
         ({"evaluate_every": 0}, "evaluate_every must .*, got 0"),
         ({"retries": -1}, "retries must .*, got -1"),
+        ({"state_memory": -1}, "state_memory must .*, got -1"),
         ({"deadline": 0}, "deadline must .*, got 0"),
         ({"auxiliary": "plain"}, "left out for ProtoNorm, which has no second network"),
         ({"algorithm": "fml", "auxiliary": "light"}, "auxiliary must be one network, got 4: 'light'"),

@@ -169,6 +169,11 @@ def test_a_label_names_a_method_in_tables():
     assert list(found) == ["Ours", "protonorm:gamma=6", "local"]
     assert found["Ours"][0].algorithm.gamma == 5
     assert found["Ours"][0] == experiments_of(["protonorm:gamma=5", *SPIRAL])["protonorm:gamma=5"][0]
+    objects = experiments_of([{"Mild": pn.ProtoNorm(gamma=5), "By name": "fedproto"}, pn.FedProto(lam=3), *SPIRAL])
+    assert list(objects) == ["Mild", "By name", "fedproto", "local"]
+    assert objects["Mild"][0] == found["Ours"][0]
+    with pytest.raises(ValueError, match="label must be a text that is not the name of a method, got 'fedtgp'"):
+        experiments_of([{"fedtgp": pn.ProtoNorm(gamma=5)}, *SPIRAL])
     for taken in ("fedproto", "", "3"):
         with pytest.raises(ValueError, match="label must be a text that is not the name of a method, got"):
             experiments_of([f"protonorm:label={taken}", *SPIRAL])

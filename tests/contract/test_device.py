@@ -1,5 +1,7 @@
 """Everything runs on a device whose tensors never mix with the CPU's, and equals the CPU byte for byte."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,13 @@ from protonorm.core.node import Client
 from protonorm.federation import population
 from protonorm.federation.client import evaluate_step
 from protonorm.models import FAMILIES, MODELS
+from protonorm.runs.states import FolderStore, StateCache, load_tensors
+from protonorm.session import running
 from protonorm.session.build import build
+from protonorm.tensors import DeviceCopies, nbytes, on_device
 from tests import standin
 from tests.contract.playing import each_round, same
-from tests.support import cases, long_unless, methods, pictures, run, spiral, vectors
+from tests.support import FROZEN, cases, long_unless, methods, pictures, run, spiral, vectors
 
 pytestmark = pytest.mark.usefixtures("on_standin")
 
@@ -93,6 +98,81 @@ def test_data_that_do_not_fit_stay_outside(algorithm, monkeypatch):
 def test_a_whole_run_is_recorded_alike(tmp_path):
     ours, theirs = (run(spiral(device=device), out=tmp_path).history for device in (standin.NAME, "cpu"))
     assert [record.model_dump() for record in ours] == [record.model_dump() for record in theirs]
+
+
+def run_on_standin(tmp_path, monkeypatch, **settings):
+    """Run an experiment; return its record, its clients' states, and how often a tensor of these was moved."""
+    states, read, save = [], [], FolderStore.save
+
+    def load(path, stamp):
+        read.append(load_tensors(path, stamp))
+        return read[-1]
+
+    with monkeypatch.context() as noting:
+        noting.setattr(FolderStore, "save", lambda *one: states.append(one[3]) or save(*one))
+        noting.setattr("protonorm.runs.states.load_tensors", load)
+        result = run(spiral(**{"device": standin.NAME, "validation": 0.2} | settings), out=tmp_path)
+    moves = Counter(value.data_ptr() for value in standin.moved)
+    standin.moved.clear()
+    by_name = Counter()
+    for state in states + read:
+        for name, value in state.items():
+            by_name[name] = max(by_name[name], moves[value.data_ptr()] if value.numel() else 0)
+    return [record.model_dump() for record in result.history], states, by_name
+
+
+@pytest.mark.parametrize("algorithm", methods())
+def test_states_stay_on_the_device_between_rounds(tmp_path, monkeypatch, algorithm):
+    """Only what a client computes on the CPU, or receives, is moved there, and only once."""
+    stayed, states, moved = run_on_standin(tmp_path / "stayed", monkeypatch, algorithm=algorithm)
+    assert max(moved.values()) <= 1
+    trained = {name for name in moved if name.startswith("model.") and algorithm not in FROZEN}
+    assert not any(moved[name] for name in trained)
+    again, others, moved = run_on_standin(tmp_path / "moved", monkeypatch, algorithm=algorithm, state_memory=0)
+    assert any(moved.values())
+    assert stayed == again
+    assert all(map(same, states, others))
+
+
+@pytest.mark.parametrize("settings", [{"optimiser": "adam"}, {"momentum": 0.9}], ids=["adam", "momentum"])
+def test_states_of_optimisers_stay_too(tmp_path, monkeypatch, settings):
+    settings |= {"optimiser_state": "kept"}
+    stayed, states, moved = run_on_standin(tmp_path / "stayed", monkeypatch, **settings)
+    assert not any(moved.values())
+    expected, others, _ = run_on_standin(tmp_path / "cpu", monkeypatch, device="cpu", **settings)
+    assert stayed == expected
+    assert all(map(same, states, others))
+
+
+def test_fewer_states_stay_where_there_is_no_room_for_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "MEGABYTE", 1)
+    _, states, _ = run_on_standin(tmp_path / "all", monkeypatch)
+    size = max(map(nbytes, states))
+    kept, put = [], StateCache.put
+
+    def watched(self, *args):
+        put(self, *args)
+        copies = [copy for _, _, of in self._states.values() for _, copy, _ in of._copies.values()]
+        kept.append(sum(copy.nbytes for copy in copies))
+
+    monkeypatch.setattr(StateCache, "put", watched)
+    _, others, moved = run_on_standin(tmp_path / "two", monkeypatch, state_memory=2 * size)
+    assert any(moved.values())
+    assert size < max(kept) <= 2 * size
+    assert all(map(same, states, others))
+
+
+def test_what_was_changed_in_place_is_moved_again():
+    value = torch.ones(2)
+    with DeviceCopies():
+        first = on_device(value, standin.NAME)
+        assert on_device(value, standin.NAME) is first
+        value.add_(1)
+        second = on_device(value, standin.NAME)
+        assert torch.equal(second.cpu(), value)
+        second.zero_()
+        assert torch.equal(on_device(value, standin.NAME).cpu(), value)
+    assert on_device(value, standin.NAME) is not on_device(value, standin.NAME)
 
 
 def careless(self, logits, y):

@@ -53,3 +53,13 @@ def test_replies_are_summed_in_the_order_in_which_they_come(algorithm):
             steps.append(task.algorithm.aggregate(task.server(2), seen["step"].state, replies))
     assert same(steps[0].state, steps[1].state)
     assert same(steps[0].message, steps[1].message)
+
+
+def test_heads_that_are_passed_on_are_in_the_order_of_their_clients():
+    task, _, seen = spiral_rounds("fedpac", 1)
+    gathered = Gathering(task, 2, seen["step"].state)
+    for reply in seen["replies"].values():
+        gathered.add(reply.message)
+    said = gathered.conclude().message["all.variance"].tolist()
+    assert said == [float(reply.message["variance"]) for reply in seen["replies"].values()]
+    assert said != said[::-1]

@@ -119,6 +119,27 @@ def test_clients_count_the_samples_that_they_train_on(method):
     assert {"num_examples", "counts"} & said.keys()
 
 
+# Methods whose clients receive a network with batch norm, and how often they train it in a round.
+NORMALISING = dict.fromkeys(("fedavg", "feduv", "fedprox", "ditto", "moon", "fpl", "fedper", "fednh"), 1)
+NORMALISING |= dict.fromkeys(("fml", "fedkd", "fedmrl", "duet"), 1) | {"fedrep": 2, "fedpac": 2}
+
+
+@pytest.mark.parametrize("method", sorted(ALGORITHMS))
+def test_batch_norm_statistics_go_on_from_the_received_ones(method):
+    """Of 12 samples 3/4 train, of which ⌈0.9⌉ validates: 8, in 2 batches of 4. With momentum 0.2 each keeps 0.8 of a
+    statistic: where a received one is larger by 1, the reply is larger by 0.64, after two trainings by 0.64².
+    """
+    task, population = build(tiny(algorithm=method))
+    message, site = begin(task, Policy(3, 3)).message, population.site(1)
+    moved = {name: value + 1 for name, value in message.items() if name.endswith(("running_mean", "running_var"))}
+    assert bool(moved) == (method in NORMALISING)
+    state = first_state(task, site)
+    said = [train_step(task, site, Order(1, 1, 0), state, given)[1].message for given in (message, message | moved)]
+    for name in moved:
+        more = (said[1][name] - said[0][name]).tolist()
+        assert more == pytest.approx([0.64 ** NORMALISING[method]] * len(more), abs=1e-5)
+
+
 @pytest.mark.parametrize("method", sorted(ALGORITHMS))
 def test_every_method_whose_clients_count_samples_is_listed(method):
     """… so that the test before has them all; some count only if they weigh by samples."""

@@ -24,12 +24,13 @@ def small(**settings):
     return pn.Experiment(**usual | settings)
 
 
-@pytest.mark.parametrize("method", ["protonorm", "fedavg"])
-def test_bits_are_equal_on_engines_and_after_a_resumption(tmp_path, method):
-    whole = run(spiral(algorithm=method, **BOTH, rounds=4), tmp_path / "serial")
-    run(spiral(algorithm=method, **BOTH, rounds=2), tmp_path / "resumed")
+@pytest.mark.parametrize(("method", "split"), [("protonorm", "random"), ("fedavg", "content")])
+def test_bits_are_equal_on_engines_and_after_a_resumption(tmp_path, method, split):
+    settings = {"algorithm": method, "split": split, "validation": 0.3, **BOTH}
+    whole = run(spiral(**settings, rounds=4), tmp_path / "serial")
+    run(spiral(**settings, rounds=2), tmp_path / "resumed")
     for out, engine in (("resumed", "serial"), ("processes", "processes")):
-        again = run(spiral(algorithm=method, **BOTH, rounds=4), tmp_path / out, engine)
+        again = run(spiral(**settings, rounds=4), tmp_path / out, engine)
         assert contents(again.run.folder) == contents(whole.run.folder)
 
 
@@ -111,6 +112,11 @@ def test_clients_that_are_held_out_never_train_and_are_measured_apart(tmp_path):
         result.clients[out[0]]
 
 
+def test_newcomers_are_measured_where_everybody_is(tmp_path):
+    rounds = run(spiral(algorithm="fedavg", held_out=0.34, rounds=3, evaluate_every=2), tmp_path).history
+    assert [bool(record.newcomers) for record in rounds] == [False, True, True]
+
+
 def test_a_comparison_s_frame_has_both(tmp_path):
     settings = {"dataset": {"name": "spiral", "points": 60}, "clients": 4, "rounds": 1, "seeds": 2, "engine": "serial"}
     comparison = pn.compare("fedproto", out=tmp_path, common_test=0.2, held_out=0.25, **settings)
@@ -119,8 +125,26 @@ def test_a_comparison_s_frame_has_both(tmp_path):
     for part in ("common", "newcomers"):
         values = [getattr(record, part)["logits"].pooled for record in records]
         assert row[part] == pytest.approx(sum(values) / 2)
-    usual = pn.compare("fedproto", out=tmp_path, **settings).frame()
-    assert not {"common", "newcomers"} & {*usual.columns}
+        low, high = row[f"{part}_low"], row[f"{part}_high"]
+        assert (low + high) / 2 == pytest.approx(row[part])
+    usual = pn.compare("fedproto", out=tmp_path, **settings)
+    assert not {"common", "newcomers"} & {*usual.frame().columns}
+    head = "gain on local"
+    assert "<th>common</th><th>newcomers</th>" in comparison._repr_html_().replace('<th scope="col">', "<th>")
+    assert "newcomers" not in usual._repr_html_()
+    for text, has in ((comparison.page(tmp_path / "a.html"), True), (usual.page(tmp_path / "b.html"), False)):
+        assert ("Newcomers: accuracy of the clients that never train" in text.read_text("utf-8")) == has, head
+
+
+def test_the_majority_is_of_the_clients_that_train(tmp_path):
+    result = run(spiral(held_out=0.34, rounds=1), tmp_path)
+    out = list(policy_of(result.experiment).held_out)
+    train, _, test = result.run.population
+    right = test[np.arange(len(test)), train.argmax(1)]
+    assert test[out].sum() > 0
+    expected = np.delete(right, out).sum() / np.delete(test, out, 0).sum()
+    assert result.run.majority.pooled == pytest.approx(expected, abs=1e-6)
+    assert expected != pytest.approx(right.sum() / test.sum(), abs=1e-6)
 
 
 def test_cohorts_are_drawn_from_those_that_train():

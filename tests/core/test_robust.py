@@ -10,6 +10,7 @@ from protonorm.core.combine import Contribution, combine
 from protonorm.core.robust import COMBINE, Standing, check_rule, fold_of, median_of_others
 from protonorm.deployment.agreement import ROBUST_RULE, Agreement
 from protonorm.session.build import build
+from tests.deployment.sites import agreement_of
 from tests.support import contents, run, spiral
 
 ROBUST = ["median", "trimmed:0.2", "geometric_median", "bounded", "cosine", "trust"]
@@ -250,7 +251,7 @@ def test_real_federations_have_a_robust_rule_unless_they_say_otherwise():
     terms = {"algorithm": "protonorm", "classes": ["a", "b"], "feature_dim": 4, "rounds": 2, "seed": 0}
     assert Agreement.of(terms).combine == Agreement.of(terms).task.combine == ROBUST_RULE
     assert Agreement.of(terms | {"combine": "mean"}).task.combine == "mean"
-    assert Agreement.of_task(Agreement.of(terms).task) == Agreement.of(terms)
+    assert agreement_of(Agreement.of(terms).task) == Agreement.of(terms)
 
 
 def test_engines_agree_and_keys_without_the_setting_are_as_before(tmp_path):

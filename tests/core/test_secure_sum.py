@@ -144,6 +144,11 @@ def test_the_server_has_no_sum_unless_all_masks_cancel():
         ({"control": "solo"}, "must have 3 to 256 clients in a round, got 1"),
         ({"protect": {"name": "gaussian", "bounds": "message", "colluding": 3}}, "protect.colluding must be below"),
         (
+            {"algorithm": {"name": "protonorm", "gamma": "auto"}}
+            | {"protect": {"name": "gaussian", "bounds": "message", "colluding": 1}},
+            "protect.colluding must be left out for ProtoNorm with these settings",
+        ),
+        (
             {"combine": "mean", "protect": {"name": "gaussian", "bounds": "message", "colluding": 0}},
             "must be below the",
         ),

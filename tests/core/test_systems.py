@@ -8,10 +8,14 @@ import torch
 
 import protonorm as pn
 from protonorm.core.combine import Contribution, Mean, scaled
-from protonorm.core.systems import System, arrivals, waited
-from protonorm.core.task import message_for
+from protonorm.core.systems import Plan, System, arrivals, waited
+from protonorm.core.task import Reply, message_for
 from protonorm.engines.serial import Serial
+from protonorm.federation.policy import Policy
+from protonorm.federation.rounds import _conclude
+from protonorm.runs.states import Checkpoint
 from protonorm.session.build import build, policy_of
+from tests.algorithms.tasks import task_of, vectors
 from tests.support import contents, run, run_folder, spiral
 
 LATE = {"delay": "lognormal:10,1", "stragglers": 0.3, "dropout": 0.1, "asynchronous": True, "staleness": 2}
@@ -125,6 +129,16 @@ def test_weights_are_multiplied():
     assert fold.sums().totals["t"].tolist() == 5
     assert System(discount=0.5).factor(3) == 0.5
     assert System(discount=0).factor(7) == 1
+
+
+def test_late_replies_weigh_less_in_a_round():
+    """In round 5 client 0 has the message of round 4 and client 1 that of round 1, three rounds late: with a = ½ it
+    weighs (1 + 3)^(−½) = ½. Prototypes 1 and 4: (1 + ½·4)/1.5 = 2."""
+    plan = Plan(5, [0, 1], lost={}, started={0: 4, 1: 1}, waiting=set(), seconds=1.0)
+    policy = Policy(2, 2, system=System(asynchronous=True, discount=0.5))
+    answers = [Reply(id, vectors([1], [[value, value]]), {}, 0.0) for id, value in enumerate((1.0, 4.0))]
+    _, step = _conclude(task_of(pn.FedProto()), policy, Checkpoint(4, {}, {}, [4, 1]), answers, 2, plan)
+    assert step.message["prototypes"].tolist() == [[2.0, 2.0]]
 
 
 def test_without_a_system_nothing_changes(tmp_path):

@@ -8,7 +8,8 @@ import pytest
 import protonorm as pn
 from protonorm.data.assignments import Feature, Index, Natural, Quantity
 from protonorm.data.own.datasets import Domains, Table
-from protonorm.data.partitions import IID, noisy_labels, partition, parts_of
+from protonorm.data.partitions import IID, partition
+from protonorm.data.splits import noisy_labels, parts_of
 from protonorm.session.build import build
 from tests.support import spiral
 

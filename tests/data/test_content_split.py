@@ -10,7 +10,8 @@ from PIL import Image
 import protonorm as pn
 from protonorm.config.experiment import LATER
 from protonorm.data.own.datasets import Array
-from protonorm.data.partitions import Parts, count_validating, own_part, split_by_content
+from protonorm.data.partitions import Parts
+from protonorm.data.splits import count_validating, own_part, split_by_content
 from protonorm.session.build import build
 
 RANDOM = np.random.default_rng(0)

@@ -158,6 +158,20 @@ def test_description_follows_the_content():
     assert one.load() is one
 
 
+@pytest.mark.parametrize("name", ["labels", "owner", "split", "official", "groups"])
+def test_description_follows_every_array(name):
+    """One number of each is another: another label, another owner, a test sample in place of a training one, …"""
+    given = {
+        "labels": np.array([0, 1, 0, 1]),
+        "owner": np.array([0, 0, 1, 1]),
+        "split": np.array([0, 1, 0, 1], np.int8),
+    }
+    given |= {"official": np.array([False, True, False, True]), "groups": np.array([0, 1, 0, 1])}
+    other = given | {name: np.where(np.arange(4) == 3, 1 - given[name], given[name]).astype(given[name].dtype)}
+    one, changed = (Dataset("own", pictures().inputs, classes=("even", "odd"), **arrays) for arrays in (given, other))
+    assert one.description()["sha256"] != changed.description()["sha256"]
+
+
 def test_each_class_gives_its_first_samples_in_proportion():
     """Six of class 0 and three of class 1: four of the one and two of the other make six."""
     labels = np.array([1, 0, 0, 0, 1, 0, 0, 1, 0])
@@ -201,3 +215,11 @@ def test_data_of_the_package_can_be_public_inputs(name):
     """Spiral arms are computed, and have no description of their own."""
     assert public_digest(name) == public_digest(name)
     assert public_inputs(name) is public_inputs(name)
+
+
+def test_public_inputs_are_known_by_their_content_whatever_their_file_is_called(tmp_path):
+    for name, shift in (("own", 0), ("again", 0), ("other", 1)):
+        images = pictures().inputs + np.uint8(shift)
+        np.savez(tmp_path / f"{name}.npz", images=images, labels=np.array([0, 1, 0, 1]))
+    digests = [public_digest(f"npz:{tmp_path / name}.npz") for name in ("own", "again", "other")]
+    assert digests[0] == digests[1] != digests[2]

@@ -11,7 +11,8 @@ from PIL import Image
 import protonorm as pn
 from protonorm.core.progress import listening
 from protonorm.data.own.datasets import Clients, Folder, Npz, Text
-from protonorm.data.partitions import IID, Given, parts_of
+from protonorm.data.partitions import IID, Given
+from protonorm.data.splits import parts_of
 
 RANDOM = np.random.default_rng(0)
 

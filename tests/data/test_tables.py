@@ -8,8 +8,8 @@ import pytest
 
 from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.dataset import Dataset
-from protonorm.data.partitions import parts_of
 from protonorm.data.published.prepare import SOURCES
+from protonorm.data.splits import parts_of
 from protonorm.models import FAMILIES
 
 

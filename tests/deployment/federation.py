@@ -17,7 +17,7 @@ from protonorm.federation.rounds import begin
 from protonorm.runs.writer import DeferredWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.running import _counts, info_of
-from tests.deployment.sites import make_nodes, own_sites
+from tests.deployment.sites import agreement_of, make_nodes, own_sites
 from tests.support import contents, run, run_folder, spiral
 
 PARTS = ("validation", "test")
@@ -78,7 +78,7 @@ class Federation:
     def __init__(self, experiment: pn.Experiment, folder: Path, **change: Any) -> None:
         self.experiment, self.folder, self.place = experiment, folder, folder / "server"
         self.simulated, self.population = build(experiment)
-        terms = Agreement.of_task(self.simulated, PARTS, experiment.evaluate_every)
+        terms = agreement_of(self.simulated, PARTS, experiment.evaluate_every)
         self.agreement = Agreement.read(terms.write())
         self.task = self.agreement.task
         self.policy = policy_of(experiment, self.population.client_names)
@@ -104,7 +104,7 @@ class Federation:
                         break
             writer.__exit__()
         finally:
-            writer._lock.release()
+            writer._lock.close()
         return self.place
 
     def serial(self) -> dict[str, bytes]:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 import protonorm as pn
+from protonorm.core.training import describe_outgoing
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.federation_folder import FederationFolder
@@ -19,6 +20,7 @@ from protonorm.deployment.keys import key_fingerprint
 from protonorm.deployment.settings import FederationSettings
 from protonorm.session.build import build
 from tests import warm
+from tests.deployment.sites import agreement_of
 from tests.support import pictures, run, run_folder
 
 Started = subprocess.Popen[bytes] | warm.Process
@@ -72,7 +74,9 @@ class RealFederation:
         task, population = build(self.experiment)
         self.made = {name: ClientFolder.create(self.root / name, name) for name in NAMES[:clients]}
         members = [key_fingerprint(made.public_key) for made in self.made.values()] if task.secure else []
-        self.agreement = Agreement.of_task(task, ("validation", "test"), reproducible=True, members=members)
+        terms = agreement_of(task, ("validation", "test"), reproducible=True, members=members).plain()
+        self.noise = describe_outgoing(self.experiment.protect) if self.experiment.protect.private else None
+        self.agreement = Agreement.of(terms | {"noise": self.noise})
         plain = {"name": "trial", "hosts": ["127.0.0.1"], "bind": "127.0.0.1", "port": free_port(), "quorum": 1.0}
         self.server = FederationFolder.create(root / "server", FederationSettings.of(plain), self.agreement)
         self.clients = [self._client(id, data / f"{name}.npz") for id, name in enumerate(NAMES[:clients])]
@@ -92,7 +96,8 @@ class RealFederation:
         made = self.made.get(NAMES[id]) or ClientFolder.create(self.root / NAMES[id], NAMES[id])
         made.confirm(self.server.bundle(self.server.add(NAMES[id], made.public_key)))
         settings = self.experiment
-        made.change(data=f"npz:{data}", lr=settings.lr, batch_size=4, allowed="classes", validation=settings.validation)
+        made.change(data=f"npz:{data}", lr=settings.lr, batch_size=4, validation=settings.validation)
+        made.change(**{"protect": self.noise} if self.noise else {"allowed": "classes"})
         return made
 
     def start_server(self) -> Started:

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 
 import protonorm as pn
+from protonorm.config.components import describe
 from protonorm.core import Task
 from protonorm.data.partitions import ClientIndex
-from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.agreement import OF_TASK, Agreement
 from protonorm.deployment.node import Node
 from protonorm.deployment.site import OwnSite, open_store
 from protonorm.federation.population import SimulatedPopulation
+from protonorm.models.choose import Recipe
 from tests.support import pictures
 
 NAMES = ("berlin", "kyoto", "lima")
@@ -32,6 +34,23 @@ def simulated(folder: Path, **settings: Any) -> pn.Experiment:
     """Make the experiment that has all clients' data in one place."""
     usual = {"dataset": f"clients:{folder}", "clients": 3, "rounds": 3, "batch_size": 4, "feature_dim": 8, "lr": 0.05}
     return pn.Experiment.of(usual | settings)
+
+
+def agreement_of(task: Task, evaluated: Sequence[str] = ("test",), evaluate_every: int = 1, **more: Any) -> Agreement:
+    """Write a simulation's task down as the terms of a federation."""
+    shared = task.shared_network
+    terms = {name: getattr(task, name) for name in OF_TASK} | {
+        "format": 1,
+        "algorithm": describe("algorithm", task.algorithm),
+        "classes": list(task.classes),
+        "input": task.input.describe() if shared is not None and task.input is not None else None,
+        "shared_network": None if shared is None else shared.name,
+        "evaluated": list(evaluated),
+        "evaluate_every": evaluate_every,
+        "trunks": [trunk._asdict() for trunk in task.trunks],
+        "shared_trunk": shared.trunk._asdict() if isinstance(shared, Recipe) and shared.trunk else None,
+    }
+    return Agreement.checked(terms | more, "The agreement")
 
 
 def own_sites(task: Task, population: SimulatedPopulation) -> list[OwnSite]:

@@ -14,6 +14,7 @@ from protonorm.deployment.settings import ClientSettings, FederationSettings, di
 from protonorm.deployment.status import Status
 from protonorm.runs.schema import RunInfo
 from protonorm.session.build import build
+from tests.deployment.sites import agreement_of
 from tests.support import spiral
 
 TERMS = {"algorithm": "fedproto", "classes": ["cat", "dog", "fox"], "feature_dim": 16, "rounds": 5, "seed": 7}
@@ -68,11 +69,19 @@ def test_other_terms_are_another_agreement_and_the_difference_is_named(change):
     assert not differing(one.plain(), agreed().plain())
 
 
+def test_lists_differ_by_what_came_and_went_and_certificates_are_not_written_out():
+    long = [f"SHA256:{'a' * 42}{one}" for one in range(9)]
+    (said,) = differing({"members": long[1:]}, {"members": long[:8]})
+    assert said == f"members (with {long[8]}, without {long[0]})"
+    assert differing({"members": long[:2]}, {"members": long[1::-1]})[0].startswith("members ([")
+    assert differing({"authority": "-----BEGIN A"}, {"authority": "-----BEGIN B"}) == ["authority (another one)"]
+
+
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_method_s_task_comes_back(name):
     """The task that is made of the terms says the same, and lets both sides say the same, as the one written down."""
     task, _ = build(spiral(algorithm=name))
-    terms = Agreement.of_task(task)
+    terms = agreement_of(task)
     found = Agreement.read(terms.write()).task
     assert found.algorithm == task.algorithm
     assert found.schema == task.schema

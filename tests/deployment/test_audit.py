@@ -184,6 +184,15 @@ def test_hostile_traffic_fills_no_disk(tmp_path, monkeypatch):
     assert len(verify(tmp_path / audit.FILE).lines) == 102
 
 
+def test_many_connections_leave_room_for_a_denial(tmp_path):
+    """Each kind of event has its own number of lines an hour."""
+    made = ServerTrail(Trail(tmp_path, Clock()))
+    for number in range(120):
+        made.record_connection(0, f"10.0.0.{number}", "1.0", "abc")
+    made.deny("The handshake with 10.0.0.1 failed.")
+    assert [line["event"] for line in verify(tmp_path / audit.FILE).lines] == ["connected"] * 120 + ["denied"]
+
+
 def test_the_round_loop_s_events_are_recorded_with_digest_size_and_reason(tmp_path):
     made = ServerTrail(Trail(tmp_path), ["berlin", "kyoto"].__getitem__)
     made(Event("asked", "Round 1: berlin was asked.", 1, 0, numbers={"bytes": 10}, digest="ab"))

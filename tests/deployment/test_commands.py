@@ -652,8 +652,12 @@ def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation,
     assert "rounds (9 instead of 3)" in said
     assert terms.fingerprint in said
     assert FederationFolder.open(federation.path).settings.grace == 7
-    assert "no other terms" in call("accept", "--folder", "berlin")
+    assert "this one does not run: `protonorm deploy client --folder" in call("accept", "--folder", "berlin")
+    shown = []
+    joined.show = shown.append
     assert not joined.offer(terms)
+    assert "The server proposes other terms: algorithm.lam (2.0 instead of" in shown[0]
+    assert "amends" not in shown[0]
     assert "deploy accept" in call("status", "--folder", "berlin")
     assert "not confirmed" in call("accept", "--folder", "berlin", code=2)
     assert "not the one given" in call("accept", "--folder", "berlin", "--checksum", "0000", code=2)

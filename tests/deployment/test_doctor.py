@@ -258,6 +258,17 @@ def test_nobody_at_a_port_is_told(folder):
     assert "No server listens" in one[1]
 
 
+def test_a_proxy_that_is_not_there_is_told_and_looks_up_the_name(folder, client, monkeypatch):
+    """Names of servers are often known to the proxy alone; its password is not shown."""
+    monkeypatch.setattr(doctor, "find_name", None)
+    monkeypatch.setenv("HTTPS_PROXY", f"http://me:secret@127.0.0.1:{free_port()}")
+    found = {one.what: one for one in look_at_client(client)}
+    assert found["name"].ok
+    assert "is looked up by the proxy 127.0.0.1:" in found["name"].text
+    assert "which HTTPS_PROXY names" in found["port"].text
+    assert "secret" not in found["name"].text + found["port"].text
+
+
 def test_silence_is_told(folder, monkeypatch):
     monkeypatch.setattr(doctor, "PATIENCE", 0.2)
     with socket.create_server(("127.0.0.1", folder.settings.port)):

@@ -5,7 +5,7 @@ import torch
 
 from protonorm.core import Lost, Order
 from protonorm.core.frames import join, split
-from protonorm.deployment.engine import Arrived
+from protonorm.deployment.engine import Arrived, accuracy_of
 from protonorm.federation.rounds import begin
 from tests.contract.playing import same
 from tests.deployment.federation import PARTS, Federation, small
@@ -41,6 +41,17 @@ def test_counts_and_replies_of_one_message_are_those_of_two(tmp_path):
         assert both[id].header.metrics == replies[id].header.metrics
 
 
+def test_a_told_accuracy_is_of_the_test_part_or_else_of_the_validation_part():
+    """3 of 4 test samples are right, and 1 of 4 of those for validation; without samples there is none."""
+    validation = {"validation.support": torch.tensor([4, 0]), "validation.correct.logits": torch.tensor([1, 0])}
+    tested = {"test.support": torch.tensor([2, 2]), "test.correct.logits": torch.tensor([1, 2])}
+    assert accuracy_of(validation | tested, "logits") == {"accuracy": 0.75}
+    assert accuracy_of(validation, "logits") == {"accuracy": 0.25}
+    none = {"test.support": torch.tensor([0, 0]), "test.correct.logits": torch.tensor([0, 0])}
+    assert accuracy_of(validation | none, "logits") == {"accuracy": 0.25}
+    assert accuracy_of(none, "logits") == accuracy_of(tested, "joint") == {}
+
+
 def test_answers_are_given_in_the_order_of_the_clients(tmp_path):
     federation = started(tmp_path)
     assert list(train(federation)) == [0, 1, 2]
@@ -70,6 +81,8 @@ def test_the_first_call_waits_a_while_for_those_who_are_away(tmp_path, deadline,
     assert federation.line.now == 10.0 + patience
     assert len(federation.heard("away")) == 2  # told once, however often it was tried
     assert [event.numbers["answered"] for event in federation.heard("waiting")] == [2, 2]
+    said = federation.heard("waiting")[0].sentence
+    assert said.startswith("Round 1 waits a while for others: 2 of 3 clients have answered, 2 must; missing: client ")
 
 
 def test_who_is_late_is_lost_and_its_answer_does_not_count_in_the_next_round(tmp_path):
@@ -127,6 +140,21 @@ def test_who_comes_back_shortly_before_the_deadline_does_not_hold_up_the_others(
     assert lost(train(federation)) == {1: "the round ended before it answered"}
     assert line.now == 30.0
     assert not federation.heard("waiting")
+
+
+def test_others_have_as_long_again_as_the_quorum_took(tmp_path):
+    """Two have answered after 40 seconds: the third is waited for until 80."""
+    federation, held = started(tmp_path, deadline=600.0), []
+
+    def change(id, header, answer):
+        if id == 2:
+            held.append(Arrived(id, answer))
+        return [answer] if id == 0 else []
+
+    federation.line.change = change
+    federation.line.plans = [(40.0, lambda: federation.line.waiting.append(held[0]))]
+    assert list(lost(train(federation))) == [1]
+    assert federation.line.now == 80.0
 
 
 def test_an_answer_that_comes_after_the_deadline_counts_while_the_round_waits(tmp_path):

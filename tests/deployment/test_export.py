@@ -26,6 +26,7 @@ from protonorm.deployment.flower.export import export_app
 from protonorm.runs.run import read_run
 from protonorm.session.build import build
 from tests.deployment.processes import free_port
+from tests.deployment.sites import agreement_of
 from tests.support import run, run_folder
 
 PLAIN = {"algorithm": "protonorm", "classes": ["a", "b", "c"], "feature_dim": 8, "rounds": 2, "seed": 0}
@@ -140,7 +141,7 @@ def test_a_simulation_takes_its_parts_of_a_data_set(tmp_path, home):
     settings = {"algorithm": "fedproto", "dataset": "spiral", "lr": 0.05, "batch_size": 64, "clients": 2, "rounds": 2}
     experiment = pn.Experiment.of(settings | {"seed": 3})
     path = tmp_path / "agreement.json"
-    path.write_bytes(Agreement.of_task(build(experiment)[0], ("validation", "test")).write())
+    path.write_bytes(agreement_of(build(experiment)[0], ("validation", "test")).write())
     nodes = [{"partition-id": number, "num-partitions": 2} for number in range(2)]
     grid = FakeGrid(make_client_app(path), nodes, given)
     make_server_app(path)(grid, Context(5, 1, {}, RecordDict(), {"folder": str(tmp_path / "record")}))

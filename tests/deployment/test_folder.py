@@ -17,6 +17,7 @@ from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.federation_folder import FederationFolder, Member
 from protonorm.deployment.keys import hosts_of, make_client_certificate, make_client_key, read_certificate
+from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
 from protonorm.deployment.settings import ClientSettings, FederationSettings
 from tests.support import pictures
 
@@ -98,8 +99,10 @@ def test_a_revoked_client_may_come_back_with_another_key_alone(made, tmp_path):
         made.revoke("kyoto")
     assert made.revoke("Berlin").revoked
     assert [one.revoked for one in FederationFolder.open(made.path).roster] == [True]
-    with pytest.raises(ValueError, match="This key is that of client 'berlin'"):
+    with pytest.raises(ValueError, match="This key of client 'berlin' was revoked, and is not taken again: .*rekey"):
         made.add("berlin", first)
+    with pytest.raises(ValueError, match="This key is that of client 'berlin'"):
+        made.add("kyoto", first)
     made.run_folder.mkdir()
     (made.run_folder / "experiment.json").write_text("{}")  # also in the middle of a run
     member = made.add("berlin", second)
@@ -318,6 +321,7 @@ def test_the_owner_of_a_client_decides_how_it_trains(made, tmp_path):
         "precision": "bfloat16",
         "device": "cpu",
         "lowering": False,
+        "compile": True,
     }
     assert wanted.keys() | {"momentum", "local_steps"} == Training.model_fields.keys()
     client = ClientFolder.create(tmp_path / "berlin", "berlin")
@@ -356,6 +360,23 @@ def test_the_policy_in_a_clients_folder_stands_above_its_settings(made, tmp_path
     policy.write_text("rounds: 1\n")
     with pytest.raises(ValueError, match="allows 1 rounds at most"):
         client.node()
+
+
+def test_earlier_terms_that_the_policy_does_not_allow_any_more_are_not_worked_by(made, tmp_path):
+    """The owner confirmed fewer rounds and allows no more; the server asks by the terms that were confirmed before."""
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    client.confirm(made.bundle(made.add("berlin", client.public_key_file.read_text())))
+    client.change(data=str(write_data(tmp_path / "data.npz")), model="cnn")
+    first = client.bundle.terms
+    client.offer(first.amended({"rounds": 1}, 1))
+    client.accept()
+    (client.path / "policy.yaml").write_text("rounds: 1\n")
+    node = client.node()
+    for terms, declined in ((client.terms, ""), (first, "The owner's policy allows 1 rounds at most")):
+        fields = {"format": 1, "agreement": terms.digest, "client": 0, "round": 1, "kind": "train", "trained": 0}
+        answer, _ = read_answer_header(node.answer(write_request(RequestHeader.model_validate(fields), b"")))
+        assert answer.declined.startswith(declined)
+        assert bool(answer.declined) == bool(declined)
 
 
 def test_what_a_client_tells_of_its_evaluation_is_off_until_its_owner_says_otherwise(tmp_path):

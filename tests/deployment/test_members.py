@@ -5,7 +5,6 @@ import pytest
 
 from protonorm import tensors
 from protonorm.core.training import Training
-from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import Arrived
 from protonorm.deployment.federation import Membership, run_federation
 from protonorm.deployment.site import make_site
@@ -13,7 +12,7 @@ from protonorm.runs.layout import committed, stamp
 from protonorm.runs.run import read_whole
 from protonorm.session.build import build
 from tests.deployment.federation import Killed, Line
-from tests.deployment.sites import LABELS, NAMES, make_nodes, simulated, write_clients
+from tests.deployment.sites import LABELS, NAMES, agreement_of, make_nodes, simulated, write_clients
 from tests.deployment.test_run_federation import Organisations
 from tests.support import pictures
 
@@ -44,6 +43,9 @@ class Owner:
 
     def __init__(self, terms):
         self.terms, self.willing, self.offered = [terms], True, []
+
+    def check(self, terms):
+        """Allow all terms that were confirmed."""
 
     def confirmed_terms(self):
         return self.terms
@@ -106,6 +108,8 @@ def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
     register.plans = {2: lambda: register.terms.append(new), 4: lambda: setattr(owners[1], "willing", True)}
     run = parties.run(clients=register)
     assert asked(parties) == {1: {0, 1, 2}, 2: {0, 1, 2}, 3: {0, 2}, 4: {0, 1, 2}}
+    members = [event.sentence.endswith("these are not asked: kyoto.") for event in heard(parties, "members")]
+    assert members == [True, False]
     assert register.confirmed == dict.fromkeys(range(3), new.digest)
     by_round = {header["round"]: header["agreement"] for header in parties.line.sent if "train" in header["kind"]}
     assert [by_round[round] == new.digest for round in (1, 2, 3, 4)] == [False, False, True, True]
@@ -131,7 +135,10 @@ def test_amended_rounds_wait_until_the_quorum_has_confirmed(tmp_path):
     parties.run(clients=register, clock=lambda: parties.line.now)
     assert asked(parties)[3] == {0, 1, 2}
     waits = [event.sentence for event in heard(parties, "waiting")]
-    assert waits == ["Round 3 waits: 2 of 3 members have confirmed its terms, 3 must."]
+    assert waits == [
+        "Round 3 waits: 2 of 3 members have confirmed its terms, 3 must; missing: kyoto. Their owners do it by "
+        "`protonorm deploy accept` while their clients run."
+    ]
 
 
 def test_a_finished_federation_goes_on_by_amended_terms(tmp_path):
@@ -300,7 +307,7 @@ class Analysts:
         self.data, self.folder, frozen = data, folder, "frozen:trunks.py:wide"
         choir = {"name": "choir", "public": False}
         task, _ = build(simulated(data, models=frozen, algorithm=choir, **{"rounds": 9} | settings))
-        self.agreement = Agreement.of_task(task, ("test", "validation"))
+        self.agreement = agreement_of(task, ("test", "validation"))
         self.line = Line({})
         self.start(*NAMES)
 

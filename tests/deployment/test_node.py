@@ -8,7 +8,7 @@ from protonorm.core import Counts
 from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.federation import run_federation
-from protonorm.deployment.guard import Guard
+from protonorm.deployment.guard import Guard, check_scale
 from protonorm.deployment.messages import RequestHeader, read_answer_header, read_answer_tensors, write_request
 from protonorm.deployment.node import LastAnswer, Node, request_key, totals
 from protonorm.deployment.site import make_site, open_store
@@ -77,6 +77,13 @@ def test_an_owner_may_allow_accuracy_alone(tmp_path, site, kind):
     guard = Guard(AGREEMENT)
     guard.expect(round, kind, [2], parts["parts"])
     assert guard.admit(2, told.answer(request(kind=kind, round=round, trained=1, **parts))).counts
+
+
+def test_counts_of_a_part_that_was_not_asked_for_stay_at_home(tmp_path, site):
+    node = node_of(site, tmp_path)
+    answered(node)
+    counts = answered(node, kind="evaluate+train", round=2, trained=1, parts=["test"])[2]
+    assert {name.partition(".")[0] for name in counts} == {"test"}
 
 
 def test_totals_leave_out_all_but_samples_and_right_answers():
@@ -229,6 +236,19 @@ def test_a_client_that_diverges_keeps_its_learning_rate_to_itself(tmp_path, site
     declined = answered(node_of(site, tmp_path, on_error=told.append))[0].declined
     assert declined == "Its training left the finite numbers in round 1."
     assert "7e+37" in told[0]
+    assert "lower --lr" in told[0]
+
+
+def test_a_message_that_the_server_would_refuse_is_not_sent_and_its_owner_hears_of_it(tmp_path, site, monkeypatch):
+    """Otherwise a client with finite, but absurd numbers is refused in every round, and only the server knows."""
+    monkeypatch.setattr("protonorm.deployment.node.check_scale", lambda reply: check_scale(reply, 1e-9))
+    told = []
+    node = node_of(site, tmp_path, on_error=told.append)
+    said = "Its message of round 1 is not sent: the numbers of prototypes are larger than training can make them."
+    assert answered(node)[0].declined == said
+    assert told[0].startswith(said)
+    assert "lower --lr" in told[0]
+    assert rounds_kept(node) == []
 
 
 def rounds_kept(node):

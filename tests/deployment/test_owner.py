@@ -75,8 +75,20 @@ def test_settings_cannot_go_beyond_the_policy(tmp_path):
     for given, told in (("off", "off"), ("accuracy", "accuracy"), ("classes", "accuracy")):
         own = found.within(ClientSettings.of({"name": "clinic", "protect": "none", "allowed": given}))
         assert (own.protect, own.allowed) == (MinimumCount(least=7), told)
+    counted = policy(tmp_path, "protect: minimum_count").within(
+        ClientSettings.of({"name": "clinic", "allowed": "classes"})
+    )
+    assert counted.allowed == "accuracy"  # counts by class would tell of the classes that are kept back
     assert policy(tmp_path, "evaluation: off").within(own).allowed == "off"
     assert dict(found.lines())["evaluation"] == "accuracy"
+
+
+def test_a_policy_that_leaves_messages_alone_is_shown(tmp_path):
+    """It is written as in its file."""
+    found = policy(tmp_path, "rounds: 2\nloss: false\n")
+    assert dict(found.lines()) == {"rounds": "2", "evaluation": "classes", "loss": "false"}
+    step = policy(tmp_path, "protect: {name: minimum_count, least: 7}")
+    assert dict(step.lines())["protect"] == '{"name": "minimum_count", "least": 7}'
 
 
 @pytest.fixture
@@ -108,6 +120,13 @@ def test_a_preview_has_the_samples_of_each_class_and_what_is_sent(data, protect,
     assert (sum(counts), counts[2]) == (12, 0)
     assert lines[0] == "A message has classes (K_i) and prototypes (K_i, d)."
     assert line in lines[1]
+
+
+def test_a_preview_of_a_secure_sum_says_that_messages_are_masked(data):
+    members = [f"SHA256:{'a' * 42}{one}" for one in "AEI"]
+    terms = Agreement.of(AGREEMENT.plain() | {"combine": "secure_sum", "members": members})
+    _, (_, line) = preview(make_site(terms, 2, data, "plain"))
+    assert line.startswith("Messages are masked before they are sent: the server learns the sum of 3 members or more")
 
 
 def test_what_the_server_publishes_is_checked(data, tmp_path):

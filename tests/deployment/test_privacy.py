@@ -1,6 +1,7 @@
 """A deployed client that claims privacy: one draw of noise a round, a record of what was spent, and a ceiling."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,15 +9,21 @@ import torch
 
 from protonorm.core.frames import encode_body
 from protonorm.core.privacy import Gaussian
-from protonorm.core.training import Training
+from protonorm.core.training import Training, Unchanged
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.ledger import LEDGER
+from protonorm.deployment.ledger import LEDGER, Ledger, Release
 from protonorm.deployment.messages import RequestHeader, read_answer_header, read_answer_tensors, write_request
 from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
 from protonorm.deployment.site import make_site, open_store
 from tests.deployment.test_node import AGREEMENT, answered, node_of, request
 from tests.support import pictures
+
+CLASSES = np.array(AGREEMENT.classes)
+TERMS = Agreement.of(
+    {"algorithm": {"name": "choir", "public": False}, "classes": AGREEMENT.classes, "feature_dim": 4, "rounds": 5}
+    | {"seed": 0, "input": {"shape": [4], "type": "float32"}, "trunks": ["frozen:identity"]}
+)
 
 
 @pytest.fixture
@@ -43,6 +50,22 @@ def test_a_repeated_request_has_the_same_bytes_and_another_of_the_round_has_no_a
     assert "draws no other" in answered(node(data, tmp_path))[0].declined
 
 
+def test_amended_terms_give_no_second_draw_of_a_round_and_no_new_budget(data, tmp_path):
+    """Of σ = 10 and ε = 0.5 one message is allowed, also if other terms, a restart and a later round follow."""
+    amended = AGREEMENT.amended({"rounds": 9}, 1)
+    owner = SimpleNamespace(confirmed_terms=lambda: [AGREEMENT, amended], check=lambda terms: None)
+
+    def asked(**change):
+        site = make_site(AGREEMENT, 2, data, "plain", Training(batch_size=4, protect=step))
+        return answered(node_of(site, tmp_path, "off", owner=owner), **change)[0].declined
+
+    step = Gaussian(bounds="message", noise=10.0, epsilon=8.0)
+    assert not asked()
+    assert "round 1 or a later one, and draws no other" in asked(agreement=amended.digest)
+    step = Gaussian(bounds="message", noise=10.0, epsilon=0.5)
+    assert "its owner allows 0.5" in asked(agreement=amended.digest, round=2, trained=1)
+
+
 def test_what_is_told_are_all_rows_and_no_loss(data, tmp_path):
     header, message, counts = answered(node(data, tmp_path))
     assert message["classes"].tolist() == [0, 1, 2]
@@ -56,6 +79,22 @@ def test_the_client_stops_at_the_ceiling_and_says_so(data, tmp_path):
     assert "its owner allows 0.5" in answered(own, round=2, trained=1)[0].declined
     kept = json.loads((tmp_path / "states" / LEDGER).read_text())
     assert kept["releases"] == [{"agreement": AGREEMENT.digest, "round": 1, "loss": 0.005}]
+
+
+def test_nothing_is_trained_for_a_message_that_must_not_be_sent(data, tmp_path, monkeypatch):
+    own = node(data, tmp_path, epsilon=0.5)
+    answered(own)
+    monkeypatch.setattr("protonorm.deployment.node.train_step", lambda *_: pytest.fail("it was trained"))
+    assert "its owner allows 0.5" in answered(own, round=2, trained=1)[0].declined
+
+
+def test_after_a_release_an_earlier_round_of_the_agreement_has_none():
+    """A server that lost rounds would otherwise get a second draw of the same message."""
+    ledger = Ledger(releases=[Release(agreement="one", round=2, loss=0.1)])
+    for agreement, round in (("one", 3), ("two", 1)):
+        ledger.check(Release(agreement=agreement, round=round, loss=0.1), Unchanged())
+    with pytest.raises(ValueError, match="has sent its message of round 1 or a later one"):
+        ledger.check(Release(agreement="one", round=1, loss=0.1), Unchanged())
 
 
 def test_messages_under_other_agreements_count_too(data, tmp_path):
@@ -73,7 +112,7 @@ def test_nothing_is_sent_with_a_damaged_record(data, tmp_path):
 
 
 def test_counts_of_right_answers_are_not_told_with_a_claim_of_privacy():
-    with pytest.raises(ValueError, match="allowed must be off with a claim of privacy"):
+    with pytest.raises(ValueError, match="evaluation must be off with noise.*--evaluation off"):
         ClientSettings.of({"name": "clinic", "protect": "gaussian", "allowed": "accuracy"})
 
 
@@ -88,6 +127,34 @@ def test_data_that_are_scaled_by_their_own_samples_are_refused_with_a_claim_for_
     assert ClientSettings.of(given | {"data": f"array:{path}", "protect": {"name": "gaussian", "bounds": "message"}})
 
 
+def test_one_sample_less_in_the_folder_is_one_less_in_training_and_moves_no_other(tmp_path):
+    """Brute force over every sample of several folders; the first by hash is that which would always train."""
+    for seed in range(6):
+        x = np.random.default_rng(seed).normal(size=(14, 4)).astype(np.float32)
+        found = []
+        for left in (None, *range(14)):
+            kept = [i for i in range(14) if i != left]
+            np.savez(path := tmp_path / "own.npz", features=x[kept], labels=np.arange(14)[kept] % 3, classes=CLASSES)
+            data = {"name": "array", "path": str(path), "standardise": False}
+            training = Training(split="content", train=0.6, validation=0.3, protect=Gaussian())
+            part = make_site(TERMS, 2, data, "frozen:identity", training).client(1).train
+            found.append({tuple(row) for row in part.inputs[part.index].tolist()})
+        whole, *less = found
+        assert max(len(whole ^ part) for part in less) == 1, (seed, [len(whole ^ part) for part in less])
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"protect": "gaussian", "split": "random"}, "split must be content with a claim of privacy for single"),
+        ({"protect": "minimum_count", "allowed": "classes"}, "allowed must be off or accuracy with protect=minimum"),
+    ],
+)
+def test_what_would_tell_of_samples_by_another_way_is_refused(change, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        ClientSettings.of({"name": "clinic"} | change)
+
+
 # ---- methods that release second moments once -----------------------------------------------------------------------
 
 
@@ -100,10 +167,7 @@ def vectors(tmp_path):
 
 def once(vectors, tmp_path, lines, **options):
     """Node of a client of Choir, whose audit trail is a list."""
-    terms = Agreement.of(
-        {"algorithm": {"name": "choir", "public": False}, "classes": AGREEMENT.classes, "feature_dim": 4, "rounds": 5}
-        | {"seed": 0, "input": {"shape": [4], "type": "float32"}, "trunks": ["frozen:identity"]}
-    )
+    terms = TERMS
     site = make_site(terms, 2, vectors, "frozen:identity", Training(protect=Gaussian(epsilon=1.0)))
     record = lambda event, **details: lines.append((event, details))  # noqa: E731
     return terms, Node(terms, site, open_store(tmp_path / "states", terms), "off", record=record, **options)

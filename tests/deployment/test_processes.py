@@ -85,6 +85,33 @@ def test_a_secure_sum_of_three_processes_gives_the_bits_of_a_simulation(tmp_path
             federation.server.bundle(federation.server.add("quito", stranger.public_key))
 
 
+def test_three_processes_share_the_noise_of_a_secure_sum(tmp_path):
+    """Two rounds of σ = 3: ρ = 2/18 for each client, charged before its message leaves. The server hears neither loss
+    nor counts, and publishes noisy sums of all classes whose longest has length C.
+    """
+    noise = {"name": "gaussian", "bounds": "message", "noise": 3.0, "epsilon": 3.0, "clip": 2.0, "colluding": 1}
+    settings = {"clients": 3, "algorithm": "fedproto", "combine": "secure_sum", "protect": noise}
+    with RealFederation(tmp_path, **settings) as federation:
+        federation.server.wanted.touch()
+        running = [federation.start_server(), *(federation.start_client(id) for id in range(3))]
+        assert [one.wait(300) for one in running] == [0, 0, 0, 0], federation.output("server.out")
+        assert "burned" not in federation.output("server.out")
+        found = read_run(federation.server.run_folder)
+        assert [(one.metrics, one.lost) for one in found.rounds] == [({}, {})] * 2
+        published = tensors.load(found.folder / "server.safetensors", stamp(found.info.key, "server", 2))
+        rows = next(value for name, value in published.items() if name.endswith("prototypes"))
+        assert rows.shape == (3, 8)
+        assert float(rows.norm(dim=1).max()) == pytest.approx(2.0)
+        for client in federation.clients:
+            ledger = json.loads((client.states / "privacy.json").read_text())
+            assert [(one["round"], one["loss"]) for one in ledger["releases"]] == [(1, 1 / 18), (2, 1 / 18)]
+            assert [one["round"] for one in ledger["masked"]] == [1, 2]
+            lines = [json.loads(line) for line in (client.path / "audit.jsonl").read_text().splitlines()]
+            events = [line["event"] for line in lines if line["event"] in ("released", "masked", "sent")]
+            assert events.index("released") < events.index("masked")
+            assert [line["epsilon"] for line in lines if line["event"] == "released"][-1] < 3.0
+
+
 def test_server_and_client_killed_in_a_round_give_the_bits_of_a_simulation(tmp_path):
     """In the second of three rounds of ProtoNorm the server and a client are killed, and started again."""
     with RealFederation(tmp_path, algorithm="protonorm", rounds=3) as federation:

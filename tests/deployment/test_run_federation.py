@@ -21,7 +21,7 @@ from protonorm.runs.run import read_run
 from protonorm.session.build import build
 from tests.contract.playing import same
 from tests.deployment.federation import Line
-from tests.deployment.sites import NAMES, make_nodes, simulated, write_clients
+from tests.deployment.sites import NAMES, agreement_of, make_nodes, simulated, write_clients
 from tests.support import run, run_folder
 
 
@@ -32,7 +32,7 @@ class Organisations:
         self.folder, self.data = folder, write_clients(folder / "organisations")
         self.experiment = simulated(self.data, **{"models": "plain", "rounds": 3, "lr": 0.01} | settings)
         task, _ = build(self.experiment)
-        self.agreement = Agreement.of_task(task, ("test", "validation"))
+        self.agreement = agreement_of(task, ("test", "validation"))
         training = Training(validation=self.experiment.validation, lr=0.01, batch_size=4)
         sites = [
             make_site(self.agreement, id, f"npz:{self.data}/{name}.npz", "plain", training)

@@ -1,6 +1,7 @@
 """Secure sums between a server and clients: the record of a simulation, and what a lying or failing party gets."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,19 +10,20 @@ from protonorm.core import masking
 from protonorm.core.frames import encode_body
 from protonorm.core.masking import PLEDGE, Pledge
 from protonorm.core.privacy import Gaussian
+from protonorm.core.task import Order
 from protonorm.core.training import Training
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.engine import Arrived
 from protonorm.deployment.keys import key_fingerprint, public_line
 from protonorm.deployment.ledger import LEDGER
-from protonorm.deployment.messages import RequestHeader, read_answer_header, read_answer_tensors, write_request
+from protonorm.deployment.messages import Answer, RequestHeader, read_answer_header, read_answer_tensors, write_request
 from protonorm.deployment.node import Node
 from protonorm.deployment.owner import OwnerPolicy
-from protonorm.deployment.secure import Member, context_of, to_tensor
+from protonorm.deployment.secure import Member, collect, context_of, to_tensor
 from protonorm.deployment.site import check_noise, open_store
 from protonorm.session.build import build
 from tests.deployment.federation import Federation, Killed, small, without_states
-from tests.deployment.sites import own_sites
+from tests.deployment.sites import agreement_of, own_sites
 
 IDENTITIES = [masking.identity_from(number + 1) for number in range(3)]
 MEMBERS = [key_fingerprint(public_line(identity.public_key())) for identity in IDENTITIES]
@@ -35,9 +37,7 @@ class Secure(Federation):
         super().__init__(small(**{"combine": "mean"} | settings), folder)
         self.experiment = small(**settings | {"combine": "secure_sum:3"})
         self.simulated, _ = build(self.experiment)
-        self.agreement = Agreement.read(
-            Agreement.of_task(self.simulated, ("validation", "test"), members=MEMBERS).write()
-        )
+        self.agreement = Agreement.read(agreement_of(self.simulated, ("validation", "test"), members=MEMBERS).write())
         self.task, self.sites = self.agreement.task, own_sites(self.agreement.task, self.population)
         self.line.nodes = {id: self.node(id) for id in range(3)}
         self.line.change = lambda id, header, answer: [answer]
@@ -146,19 +146,28 @@ def test_a_repeated_request_has_the_same_bytes_also_after_a_restart(tmp_path):
 class Liar:
     """Server that speaks with three clients' nodes."""
 
-    def __init__(self, folder):
-        self.federation = Secure(folder, rounds=3)
+    def __init__(self, folder, **settings):
+        self.federation = Secure(folder, **{"rounds": 3} | settings)
         self.terms, self.nodes = self.federation.agreement, self.federation.line.nodes
 
-    def ask(self, id, kind, message=None, round=1):
+    def ask(self, id, kind, message=None, round=1, trained=0, terms=None):
         """Return the tensors of a client's answer, or the sentence in which it declines."""
-        fields = {"format": 1, "agreement": self.terms.digest, "client": id, "round": round, "kind": kind, "trained": 0}
+        fields = {"format": 1, "agreement": (terms or self.terms).digest, "client": id, "round": round, "kind": kind}
+        fields |= {"trained": trained}
         request = write_request(RequestHeader.model_validate(fields), encode_body(message or {}))
         header, body = read_answer_header(self.nodes[id].answer(request))
         return header.declined or read_answer_tensors(body)[0]
 
     def pledges(self, ids=(0, 1, 2), round=1):
         return sorted(Pledge.read(bytes(self.ask(id, "train", round=round)["pledge"].tolist())) for id in ids)
+
+    def signatures(self, pledges, round=1, **change):
+        """Return all members' signatures in the order of the pledges, or the sentences in which they decline."""
+        signed = {id: self.ask(id, "members", stacked(pledges), round, **change) for id in range(3)}
+        if said := [answer for answer in signed.values() if isinstance(answer, str)]:
+            return said
+        order = [[each.identity for each in pledges].index(masking.identity_of(key.public_key())) for key in IDENTITIES]
+        return torch.stack([signed[order.index(place)]["signature"] for place in range(3)])
 
 
 def stacked(pledges):
@@ -172,11 +181,11 @@ def liar(tmp_path):
 
 def test_a_server_that_drops_repeats_or_invents_members_gets_no_signature(liar):
     pledges = liar.pledges()
-    context, own = context_of(liar.terms, 1), pledges[0]
+    context, own = context_of(liar.terms, 1, {}, sends=True), pledges[0]
     key = masking.X25519PrivateKey.generate()
     stranger = masking.pledge(masking.identity_from(9), key, context)
     posing = stranger._replace(identity=pledges[2].identity)
-    old = masking.pledge(IDENTITIES[2], key, context_of(liar.terms, 2))
+    old = masking.pledge(IDENTITIES[2], key, context_of(liar.terms, 2, {}, sends=True))
     who = next(id for id in range(3) if masking.identity_of(IDENTITIES[id].public_key()) == own.identity)
     for members, sentence in (
         (pledges[:2], "must be of 3 members at least, got 2"),
@@ -215,7 +224,9 @@ def test_other_members_are_not_confirmed_after_the_first(liar):
     """The server replaces a client's pledge by another one of its own making, which that client had signed anew."""
     pledges = liar.pledges()
     liar.ask(0, "members", stacked(pledges))
-    other = masking.pledge(IDENTITIES[1], masking.X25519PrivateKey.generate(), context_of(liar.terms, 1))
+    other = masking.pledge(
+        IDENTITIES[1], masking.X25519PrivateKey.generate(), context_of(liar.terms, 1, {}, sends=True)
+    )
     changed = sorted([each for each in pledges if each.identity != other.identity] + [other])
     assert liar.ask(0, "members", stacked(changed)) == "It has confirmed other members of this round."
 
@@ -234,6 +245,80 @@ def test_an_update_is_never_masked_in_two_rounds(liar, monkeypatch):
         said.append(liar.ask(0, "mask", {"signatures": rows}, round))
     assert "masked" in said[0]
     assert said[1] == "Its update is that of an earlier round, which is never sent again."
+
+
+def test_a_server_gets_no_sum_in_which_one_member_alone_tells_of_its_samples(tmp_path):
+    """AFL sends its statistics once. Two members are made to train in a round that is never summed, and have nothing
+    more to send in the next, in which the third is asked as if for the first time.
+    """
+    liar = Liar(tmp_path, algorithm="afl")
+    for id in (1, 2):
+        liar.ask(id, "train")
+    asked = {id: liar.ask(id, "train", round=2, trained=int(id > 0))["pledge"] for id in range(3)}
+    pledges = sorted(Pledge.read(bytes(each.tolist())) for each in asked.values())
+    said = liar.signatures(pledges, 2)
+    if isinstance(said, torch.Tensor):  # as it was: the sum is what client 0 alone has
+        sent = [liar.ask(id, "mask", {"signatures": said}, 2)["masked"] for id in range(3)]
+        total = liar.terms.task.layout.sums(sum(sent).numpy()).totals
+        raise AssertionError({name: float(value.abs().sum()) for name, value in total.items()})
+    assert said == ["A signature of a member of the secure sum is not valid."] * 3
+
+
+def test_who_comes_late_with_statistics_is_not_summed_with_those_who_have_sent_theirs(tmp_path):
+    """With shared noise a round may do without a member. Alone in a later one it would have a share of the noise."""
+    liar = Liar(tmp_path, algorithm="afl")
+    plain = liar.terms.plain() | {"combine": "secure_sum:2", "noise": {"name": "gaussian", "colluding": 1}}
+    terms = Agreement.of(plain)
+    training = Training(protect=Gaussian(colluding=1))
+    for id, node in liar.nodes.items():
+        node._site.training, node._agreement, node._task = training, terms, terms.task
+        node._site.task = terms.task
+    liar.terms = terms
+
+    def played(round, trained):
+        orders = [Order(id, round, done) for id, done in trained.items()]
+
+        def ask(kind, orders, message):
+            found = {}
+            for order in orders:
+                fields = {"format": 1, "agreement": terms.digest, "client": order.id, "round": round, "kind": kind}
+                header = RequestHeader.model_validate(fields | {"trained": trained[order.id]})
+                content = liar.nodes[order.id].answer(write_request(header, encode_body(message)))
+                answer, body = read_answer_header(content)
+                assert not answer.declined, answer.declined
+                found[order.id] = Answer(answer, *read_answer_tensors(body))
+            return found
+
+        return collect(terms, orders, ask("train", orders, {}), {}, ask)
+
+    first, second = played(1, {0: 0, 1: 0}), played(2, {0: 1, 1: 1, 2: 0})
+    assert [first.keys(), second.keys()] == [{0, 1}] * 2
+    total = sum(each["masked"] for each in second.values()).numpy()
+    assert total[:-1].tolist() == [0] * (len(total) - 2) + [2]  # the weights of two members, and no statistics
+    assert ledger(tmp_path, 0)["releases"][0]["round"] == 1
+    assert not (tmp_path / "nodes" / "2" / LEDGER).exists()
+
+
+def test_members_that_were_published_different_messages_have_no_sum(liar):
+    """Known as model inconsistency: a server that chooses what the others train from learns the rest of a sum."""
+    published = {"classes": torch.tensor([0]), "prototypes": torch.ones(1, liar.terms.feature_dim)}
+    asked = [liar.ask(id, "train", published if id else {})["pledge"] for id in range(3)]
+    pledges = sorted(Pledge.read(bytes(each.tolist())) for each in asked)
+    assert liar.signatures(pledges) == ["A signature of a member of the secure sum is not valid."] * 3
+
+
+def test_a_round_is_masked_under_the_terms_of_its_pledge(liar):
+    """Other confirmed terms may have other noise, of which each member relies on the others' shares."""
+    amended = liar.terms.amended({"rounds": 9}, 1)
+    owner = SimpleNamespace(confirmed_terms=lambda: [liar.terms, amended], check=lambda terms: None)
+    for node in liar.nodes.values():
+        node._owner = owner
+    pledges = liar.pledges()
+    rows = liar.signatures(pledges)
+    sentence = "Its pledge for the secure sum of this round is not there."
+    assert liar.signatures(pledges, terms=amended) == [sentence] * 3
+    assert liar.ask(0, "mask", {"signatures": rows}, terms=amended) == "It has confirmed no members of this round."
+    assert "masked" in liar.ask(0, "mask", {"signatures": rows})
 
 
 # ---- terms -----------------------------------------------------------------------------------------------------------

@@ -245,7 +245,7 @@ def test_five_hundred_idle_clients(tmp_path, report):
 def test_two_hundred_half_open_handshakes(tmp_path, report):
     with Siege(tmp_path) as siege:
         before, start = calm(siege, 3), time.monotonic()
-        assert siege.hold(200, 20, b"") > 600  # each is cut after five seconds, and comes again
+        assert siege.hold(200, 20, b"") > 400  # each is cut after five seconds, and comes again: 20 handshakes a second
         report(siege, before, start, 200 * 2**20)
 
 
@@ -268,7 +268,7 @@ def test_a_thousand_slow_connections(tmp_path, report):
             before, start = calm(siege, 10), time.monotonic()
             with ThreadPoolExecutor(1) as pool:
                 arriving = pool.submit(arrive)
-                assert siege.hold(1000, 20, b"G", lambda number: own if number % 2 else None) > 1000
+                assert siege.hold(1000, 20, b"G", lambda number: own if number % 2 else None) >= 1000
                 arriving.result()
             report(siege, before, start, 100 * 2**20)
         sys.stdout.write(f"another client gets in after {statistics.median(waited):.2f} s, {len(waited)} of 20 times\n")

@@ -14,7 +14,7 @@ from protonorm.federation.client import evaluate_step, first_state, train_step
 from protonorm.federation.rounds import Policy, begin
 from protonorm.session.build import build
 from tests.contract.playing import same
-from tests.deployment.sites import NAMES, simulated, write_clients
+from tests.deployment.sites import NAMES, agreement_of, simulated, write_clients
 
 TRAINING = Training(validation=0.1, lr=0.05, batch_size=4)
 CLASSES = ["class 0", "class 1", "class 2"]
@@ -32,7 +32,7 @@ def test_it_is_the_client_of_the_simulation(tmp_path, algorithm):
     folder = write_clients(tmp_path / "own")
     experiment = simulated(folder, algorithm=algorithm, models="plain" if algorithm == "fedavg" else "light")
     task, population = build(experiment)
-    terms = Agreement.of_task(task)
+    terms = agreement_of(task)
     said = begin(task, Policy(3, 3)).message
     for id, name in enumerate(NAMES):
         model = population.recipe(id).name

@@ -61,6 +61,14 @@ def test_what_was_wrong_with_a_client_is_shown_until_it_answers_again(folder):
     assert (kyoto.state, kyoto.said, kyoto.late, kyoto.refused) == ("answered", "", 1, 1)
 
 
+def test_the_accuracy_that_an_owner_told_last_stays(folder):
+    board = StatusWriter(folder)
+    told(board)
+    board(Event("answered", "answered", 1, 0, numbers={"accuracy": 0.75}))
+    board(Event("answered", "answered", 2, 0))
+    assert (board.status.clients[0].answered, board.status.clients[0].accuracy) == (2, 0.75)
+
+
 def test_figures_go_on_when_the_server_is_started_again(folder):
     told(StatusWriter(folder))
     board = StatusWriter(folder)

@@ -41,6 +41,8 @@ def request(round, kind="train", agreement=TERMS.digest):
 class Echo:
     """Answer each request with its own header; decline what is of another agreement."""
 
+    agreement = TERMS
+
     def __init__(self, refused=()):
         self.before, self.refused = lambda: None, refused
 
@@ -289,6 +291,19 @@ def test_a_client_of_another_agreement_tells_the_server_and_ends(keys):
         running.join()
         assert isinstance(running.error, Refused)
         assert str(running.error) == "Another agreement."
+
+
+def test_a_client_that_declines_under_amended_terms_goes_on(keys):
+    """Its node has adopted them, and declines for another reason, such as training that diverges."""
+    with keys.server() as server:
+        running = Running(keys, server.port)
+        running.node.agreement = TERMS.amended({"rounds": 5}, 2)
+        (arrived,) = ask(server, request(2, agreement=running.node.agreement.digest))
+        assert b"Another agreement." in arrived.content
+        assert not read_answer_header(ask(server, request(3))[0].content)[0].declined
+        ask(server, request(3, "keep"))
+        running.join()
+        assert running.error is None
 
 
 def test_a_client_that_was_revoked_ends(keys):

@@ -75,6 +75,15 @@ def vectors(path):
     np.savez(path, inputs=(random.normal(size=(ROWS, 5)) + labels[:, None]).astype(np.float32), labels=labels)
 
 
+def transformer(path):
+    """A vision transformer for small pictures, with random weights, as transformers saves it."""
+    import transformers
+
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
+    config = transformers.ViTConfig(**sizes, image_size=32, patch_size=8)
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(path)
+
+
 def saved_pictures(path):
     """What `save_to_disk` writes of pictures with their labels."""
     import datasets
@@ -112,5 +121,6 @@ FORMS = {
     "vectors": vectors,
     "hf-pictures": saved_pictures,
     "hf-texts": saved_texts,
+    "transformer": transformer,
     "weights": weights,
 }

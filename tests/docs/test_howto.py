@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-import types
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -229,39 +228,14 @@ def test_pretrained_weights_are_those_of_the_file_behind_their_normalisation(the
     assert [type(part).__name__ for part in model.modules()].count("Normalise") == 1
 
 
-class Stand(types.ModuleType):
-    """A module in the place of wandb, which keeps what it is told."""
-
-    def __init__(self):
-        super().__init__("wandb")
-        self.calls = []
-
-    def init(self, **given):
-        self.calls.append(("init", given))
-        return self
-
-    def log(self, numbers, step):
-        self.calls.append(("log", step, numbers))
-
-    def finish(self, exit_code):
-        self.calls.append(("finish", exit_code))
+def test_the_run_is_in_weights_and_biases(there):
+    assert len(list(there.glob("runs/wandb/offline-run-*"))) == 1
 
 
-def test_wandb_hears_of_every_round(there, monkeypatch):
-    """Three rounds of a run that is done; the accuracies are those of the record."""
-    wandb = Stand()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    (line,) = [one for one in block("follow.py:Wandb").text.splitlines() if one.startswith("protonorm")]
-    call(line)
-    first, *rounds, last = wandb.calls
-    (run,) = [one for one in records("protonorm-spiral") if one.info.key == first[1]["id"]]
-    assert run.info.experiment.seed == 0
-    assert first[1]["config"]["algorithm"] == "protonorm"
-    assert first[1]["config"]["lr"] == 0.02
-    assert [step for _, step, _ in rounds] == [1, 2, 3]
-    told = [numbers["accuracy/nearest-global/pooled"] for _, _, numbers in rounds]
-    assert told == [record.rules["nearest-global"].pooled for record in run.rounds]
-    assert last == ("finish", 0)
+def test_the_common_test_and_newcomers_are_in_records(there):
+    (run,) = [run for run in records("fedavg-spiral") if run.info.experiment.seed == 0]
+    assert run.chosen.record.common["received"].auroc > 0
+    assert run.chosen.record.newcomers["received"]
 
 
 def test_the_slurm_script_runs_one_seed_in_the_shared_folder(there, tmp_path):

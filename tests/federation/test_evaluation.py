@@ -1,4 +1,5 @@
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import torch
 from protonorm.core import Counts, Reply
 from protonorm.core.samples import Samples
 from protonorm.core.training import Training
-from protonorm.federation.client import count_answers, score_samples
+from protonorm.federation.client import count_answers, count_unseen, score_samples
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.server import Replies
 from protonorm.runs.arrays import accuracy_of
@@ -88,6 +89,14 @@ def test_a_client_that_comes_late_stands_in_its_place():
 def test_nobody_evaluated_leaves_nothing():
     tally = Tally("test", ("logits",), 3, 1)
     assert (tally.accuracies(), tally.arrays(), tally.unseen()) == ({}, {}, None)
+
+
+def test_every_sample_of_a_class_without_a_prototype_is_unseen():
+    """Of the classes 0, 0, 0, 1, 2 the client has a prototype of 1: 3 + 1 samples; a client without any lacks none."""
+    client = SimpleNamespace(num_classes=3)
+    samples = Samples(torch.zeros(5, 2), torch.tensor([0, 0, 0, 1, 2]), torch.arange(5))
+    assert count_unseen(client, samples, {"classes": torch.tensor([1]), "prototypes": torch.zeros(1, 2)}) == 4
+    assert count_unseen(client, samples, {}) == 0
 
 
 def test_every_metric_is_averaged_over_those_who_report_it():

@@ -117,7 +117,8 @@ def test_frames_tell_of_them_where_they_were_counted(tmp_path):
     assert record.rules["logits"].auroc == pytest.approx(mean, rel=1e-5)
     assert clients["auroc"].notna().all()
     np.testing.assert_array_equal(ranked.accuracy(of="auroc"), [record.rules["nearest-global"].auroc])
-    assert np.isnan(usual.accuracy(of="auroc")).all()
+    with pytest.raises(ValueError, match="This run has no auroc: metrics=ranking measures it"):
+        usual.accuracy(of="auroc")
     shared = {"pooled", "balanced", "log_loss"}  # counting more changes nothing else
     same = [record.rules["logits"].model_dump(include=shared) for record in (usual.history[0], record)]
     assert same[0] == same[1]

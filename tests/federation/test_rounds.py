@@ -8,10 +8,11 @@ import torch
 
 import protonorm as pn
 from protonorm.core import SERVER, Lost, Order, Reply, seeded
-from protonorm.engines.serial import Serial
+from protonorm.engines.serial import Host, Serial
 from protonorm.errors import TooFewReplies
 from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.federation.rounds import begin, run_rounds
+from protonorm.federation.server import Replies, admit
 from protonorm.runs.run import read_run
 from protonorm.runs.states import FolderStore
 from protonorm.runs.writer import RunWriter
@@ -182,6 +183,7 @@ def test_nobody_replies(tmp_path):
         (lambda m: m | {"prototypes": m["prototypes"].double()}, "torch.float64"),
         (lambda m: m | {"classes": m["classes"] + 6}, "expected whole numbers from 0 to 5"),
         (lambda m: m | {"classes": m["classes"] * 0}, "occurs more than once"),
+        (lambda m: m | {"classes": torch.cat([m["classes"][:1], m["classes"][:-1]])}, "occurs more than once"),
         (lambda m: m | {"prototypes": m["prototypes"][:, :1]}, "of shape"),
         (lambda m: m | {"prototypes": m["prototypes"][:-1]}, "of shape"),
     ],
@@ -194,6 +196,26 @@ def test_a_reply_that_the_schema_does_not_allow_is_as_good_as_none(tmp_path, spo
     assert list(record.rounds[0].lost) == ["3"]
     assert said in record.rounds[0].lost["3"]
     assert "client 3" in record.rounds[0].lost["3"]
+
+
+def test_clients_check_every_message_of_the_server(tmp_path):
+    host, more = Host(*build(spiral()), FolderStore(tmp_path, "key")), {"more": torch.ones(1)}
+    host.train(Order(0, 1, 0), {})
+    with pytest.raises(ValueError, match="The server's message holds more, which is not expected"):
+        host.train(Order(0, 2, 1), more)
+    with pytest.raises(ValueError, match="The server's message holds more, which is not expected"):
+        host.evaluate(Order(0, 1, 1), more, ["test"])
+
+
+def test_a_reply_that_a_condition_of_the_policy_refuses_is_as_good_as_none():
+    def refuse(reply):
+        raise ValueError(f"The reply of client {reply.id} is too long.")
+
+    replies, task = Replies(), build(spiral(algorithm="local"))[0]
+    assert not admit(task, Reply(3, {}, {}, 0.0), replies, Policy(6, 6, checks=(lambda reply: None, refuse)))
+    assert (replies.ids, replies.lost) == ([], {3: "The reply of client 3 is too long."})
+    assert admit(task, Reply(4, {}, {}, 0.0), replies, Policy(6, 6, checks=(lambda reply: None,)))
+    assert replies.ids == [4]
 
 
 def test_clients_that_cannot_be_evaluated_are_asked_again(tmp_path):
@@ -269,6 +291,8 @@ def test_only_the_cohort_is_evaluated_if_asked(tmp_path):
     for record, row in zip(result.history, result.accuracy("logits", "clients"), strict=True):
         assert record.evaluated == "cohort"
         assert [id for id, value in enumerate(row) if value == value] == record.cohort
+    own = np.fmax.reduce(result.accuracy("logits", "clients"))  # of the rounds in which each was evaluated
+    assert result.summary("logits").own_best == pytest.approx(np.nanmean(own), abs=1e-6)
 
 
 def test_one_message_for_each_client(tmp_path):

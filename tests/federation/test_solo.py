@@ -63,6 +63,11 @@ def test_fedavg_alone_is_local_begun_from_the_servers_first_model(tmp_path):
         for name, value in mine.items():
             torch.testing.assert_close(value, other[name], rtol=1e-6, atol=1e-6)
     assert local.history[-1].rules["logits"] == solo.history[-1].rules["logits"]
+    data, parts = solo.population.dataset, solo.population.parts
+    for id, client in enumerate(solo.trained("last")):  # each with what its own server said
+        test = parts[id].test
+        right = (client.predict(data.inputs[test], "received") == data.labels[test]).mean()
+        assert right == solo.run.by_client(solo.history[-1], "received")[id]
     plain = run(spiral(algorithm="local"), tmp_path)
     assert not torch.equal(
         plain.trained("last")[0].state["model.head.weight"], local.trained("last")[0].state["model.head.weight"]

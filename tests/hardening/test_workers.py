@@ -303,3 +303,22 @@ def test_a_worker_that_stops_reading_does_not_stop_the_parent(tmp_path, begin):
     found = within(train)
     assert isinstance(found, list), repr(found)
     assert all(isinstance(one, Lost) for one in found)
+
+
+def test_an_answer_to_an_earlier_call_does_not_count_in_the_next(tmp_path, begin):
+    """The first call is late; its answer comes during the second one, before the answer to that."""
+    losses = "((first['call'], 1.0), (orders()['call'], 2.0))"
+    told = "frame({'call': call, 'id': 0, 'metrics': {'loss': loss}, 'seconds': 0.1})"
+    begin(f"ready()\nfirst = orders()\nfor call, loss in {losses}:\n    {told}\nlive()")
+    task, population = build(spiral(algorithm="local", clients=2, rounds=1))
+
+    def train():
+        engine = Processes(task, population, FolderStore(tmp_path, "key"), workers=1)
+        try:
+            return [next(engine.train([Order(0, 1, 0)], {}, deadline)) for deadline in (0.2, None)]
+        finally:
+            engine.close()
+
+    late, answered = within(train)
+    assert isinstance(late, Lost)
+    assert answered.metrics == {"loss": 2.0}

@@ -72,7 +72,7 @@ def test_names_are_read_and_written_again():
     ("name", "expected"),
     [
         ("frozen:", "must be frozen:NAME"),
-        ("frozen:efficientnet_lite0+deep", r"\+linear or \+mlp"),
+        ("frozen:efficientnet_lite0+deep", r"\+linear, \+mlp or \+adapter"),
         ("frozen:efficientnet_lite0@4", "8 to 2048 pixels"),
         ("frozen:efficientnet_lite9", "did you mean 'efficientnet_lite"),
         ("frozen:timm:resnet18000", "did you mean"),
@@ -228,8 +228,8 @@ def test_a_network_of_torchvision_has_the_preprocessing_of_its_weights(tmp_path,
 
 
 def test_heads_bring_any_width_to_d():
-    """The head reads its own columns alone; both kinds of head."""
-    for kind, layers in (("linear", 3), ("mlp", 6)):
+    """The head reads its own columns alone; all kinds of heads."""
+    for kind, layers in (("linear", 3), ("mlp", 6), ("adapter", 4)):
         model = make_head(Trunk("frozen:x", "0", 5), kind, 2, 4, 3).eval()
         assert len(model.features) == layers
         x = torch.randn(6, 9)
@@ -238,6 +238,19 @@ def test_heads_bring_any_width_to_d():
         assert torch.equal(model(x), model(other))
         assert (model.features(x).shape, model(x).shape) == ((6, 4), (6, 3))
         assert torch.equal(model.trunk_features(x), x[:, 2:7])
+
+
+def test_an_adapter_begins_as_a_linear_head_and_then_changes_features():
+    """Before training x + 0 = x, so its output is that of the layers around it; both of its layers train."""
+    model = make_head(Trunk("frozen:x", "0", 5), "adapter", 0, 4, 3).eval()
+    columns, norm, adapter, linear = model.features
+    x = torch.randn(6, 5)
+    assert torch.equal(model.features(x), linear(norm(columns(x))))
+    torch.nn.init.ones_(adapter.up.weight)
+    expected = x + adapter.down(x).clamp(min=0).sum(1, keepdim=True)  # each of the 5 outputs is the sum of 64 units
+    torch.testing.assert_close(adapter(x), expected)
+    model.train()(x).sum().backward()
+    assert all(weight.grad is not None for weight in adapter.parameters())
 
 
 def test_trunks_and_samples_must_fit(place):

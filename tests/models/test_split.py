@@ -235,3 +235,41 @@ def test_a_cut_network_can_be_copied_after_a_pass():
     with torch.no_grad():
         next(again.parameters()).zero_()
     assert not torch.equal(again(samples()), model(samples()))
+
+
+def low_rank(shape, feature_dim, num_classes):
+    """A frozen layer and a trained one beside it, drawn after it."""
+    with torch.random.fork_rng():
+        torch.manual_seed(5)  # as if from a file
+        base = nn.Sequential(nn.Flatten(), nn.Linear(784, 16), nn.BatchNorm1d(16)).requires_grad_(False)
+    features = nn.Sequential(base, nn.Linear(16, feature_dim))
+    return pn.keep_trained(pn.SplitModel(features, nn.Linear(feature_dim, num_classes)))
+
+
+def test_the_state_of_a_network_with_frozen_weights_has_only_what_may_change():
+    """Buffers are kept; a network made again gets the frozen weights from where they came from."""
+    model, again = low_rank(None, 4, 3), low_rank(None, 4, 3)
+    buffers = {f"features.0.2.{name}" for name in ("running_mean", "running_var", "num_batches_tracked")}
+    assert set(model.state_dict()) == buffers | {
+        f"{part}.{name}" for part in ("features.1", "head") for name in ("weight", "bias")
+    }
+    assert set(model.features.state_dict()) == {
+        name.removeprefix("features.") for name in model.state_dict() if name.startswith("features")
+    }
+    x = torch.randn(5, 784)
+    assert not torch.equal(model.eval()(x), again.eval()(x))
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(model(x), again(x))
+    with pytest.raises(RuntimeError, match=r"Missing key.*features.1.bias"):
+        again.load_state_dict({name: value for name, value in model.state_dict().items() if name != "features.1.bias"})
+    torch.testing.assert_close(copy.deepcopy(model).state_dict(), model.state_dict())
+
+
+def test_clients_with_frozen_weights_send_and_store_the_others(tmp_path):
+    """FedAvg's message is what `keep_trained` leaves; 784·16 + 16 + 2·16 frozen numbers are not in it."""
+    settings = {"dataset": {"name": "fashion", "samples": 200}, "models": low_rank, "feature_dim": 4, "clients": 2}
+    run = pn.run(pn.Experiment(**settings, algorithm="fedavg", rounds=1), out=tmp_path, engine="serial")
+    sent = run.history[-1].bytes.up
+    trained = 4 * (16 * 4 + 4 + 4 * 10 + 10 + 2 * 16)  # float32: layer, head, running mean and variance
+    assert 2 * trained <= sent < 2 * (trained + 4 * 784)
+    assert run.clients[0].predict(pn.Experiment(**settings).dataset.load().inputs[:3]).shape == (3,)

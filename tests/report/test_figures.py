@@ -15,8 +15,8 @@ from experiments.figures import (
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from protonorm.report.drawing import LIGHT
-from protonorm.report.figures import accuracy_curves, heat_map, save_figure
+from protonorm.report.drawing import LIGHT, write_figure
+from protonorm.report.figures import accuracy_curves, heat_map
 from tests.records import hundred, made
 from tests.report.pages import runs_of
 from tests.support import run, spiral
@@ -193,7 +193,7 @@ def test_the_heat_map_holds_the_counts_and_equal_figures_are_equal_files(tmp_pat
     counts = found.population.train + found.population.validation + found.population.test
     np.testing.assert_array_equal(heat_map(found).axes[0].images[0].get_array(), counts.T)
     np.testing.assert_array_equal(heat_maps({"spiral": found}).axes[0].images[0].get_array(), counts)
-    one, two = (save_figure(heat_map(found), tmp_path / name / "map.png") for name in "ab")
+    one, two = (write_figure(heat_map(found), tmp_path / name / "map.png") for name in "ab")
     assert one.read_bytes() == two.read_bytes()
     assert imread(one).shape[0] > 300
 
@@ -240,7 +240,7 @@ def test_names_of_runs_are_text_in_every_figure(tmp_path):
         accuracy_curves({name: [found]}),
     ]
     for number, figure in enumerate(figures):
-        save_figure(figure, tmp_path / f"{number}.pdf")
+        write_figure(figure, tmp_path / f"{number}.pdf")
     shown = [figures[0].legends[0], figures[2].legends[0], figures[3].axes[0].get_legend()]
     for legend in shown:
         assert legend.get_texts()[0].get_text().startswith(r" _a \$x^{2\$ 中")

@@ -75,6 +75,13 @@ def test_runs_are_those_of_the_command_run():
     assert found == {one.key for one in wanted}
 
 
+def test_a_method_keeps_the_setting_that_its_word_gives():
+    grid = read_grid([*SPIRAL, "protonorm:gamma=5", "fedproto", "gamma=2,3"])
+    found = [(point.method, experiment.algorithm.gamma) for point, _, experiment in grid.runs()]
+    assert found == [("protonorm:gamma=5", 5), ("fedproto", 2), ("fedproto", 3)]
+    assert grid.remarks == []
+
+
 def test_equal_points_are_run_once():
     grid = read_grid([*SPIRAL, "protonorm", "algorithm.gamma=10,null,10.0"])  # the spiral's usual γ is 10
     assert len(grid.points) == 1
@@ -103,6 +110,12 @@ def test_points_on_other_data_are_other_problems():
             ["fedproto", "local", "algorithm.mu=1,2"],
             "'algorithm.mu' must be a setting of a method, and fedproto and local do not have it",
         ),
+        (
+            ["protonorm:gamma=5", "local", "gamma=1,2"],
+            "'algorithm.gamma' must be given once: protonorm:gamma=5 would not",
+        ),
+        (["fedproto:label=mine", "lr=1,2"], "label=… names a row of `protonorm compare`, and nothing elsewhere."),
+        (["fedproto", "seeds=0-2"], "seeds must be a number, or a list as 0,1,2, got '0-2'."),
         (["fedproto", "validation=0"], "validation must be above 0: settings are chosen by validation accuracy"),
         (["fedproto", "validation=0.1,0"], "validation must be above 0"),
         (["fedproto", "evaluate=cohort"], "evaluate=cohort needs evaluate_all_every"),

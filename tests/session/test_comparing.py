@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -51,7 +52,7 @@ def test_it_does_what_the_command_does(found):
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output
     told = json.loads(answer.stdout)
-    assert told["rows"] == json.loads(json.dumps([row.plain() for row in found.rows]))
+    assert told["rows"] == json.loads(json.dumps([asdict(row) for row in found.rows]))
     assert {path: path.stat().st_mtime_ns for path in root.glob(f"*/{METRICS}")} == before
     assert len(before) == 3 * 2
 
@@ -260,6 +261,21 @@ def test_a_run_that_was_removed_is_run_again(tmp_path):
     again = compare("fedproto", out=tmp_path)
     assert again.plan.known
     assert again.rows == before
+
+
+def test_a_run_that_is_no_longer_finished_goes_on(tmp_path):
+    """The words stand for a run that was removed and begun again, and stopped after its first round."""
+
+    def stop(round):
+        raise KeyboardInterrupt
+
+    first = compare("fedproto", out=tmp_path)
+    shutil.rmtree(first.runs["fedproto"][0].folder)
+    with pytest.raises(KeyboardInterrupt):
+        pn.run(experiments_of(["fedproto"], SETTINGS)["fedproto"][0], out=tmp_path, engine="serial", watch=stop)
+    again = compare("fedproto", out=tmp_path)
+    assert again.plan.known
+    assert again.rows == first.rows
 
 
 def test_changed_data_are_seen(tmp_path):

@@ -73,12 +73,19 @@ def test_clients_own_prototypes_are_those_of_their_states(tmp_path):
         state = store.load(id, 3)
         np.testing.assert_array_equal(classes[clients == id], state["classes"])
         np.testing.assert_array_equal(vectors[clients == id].astype(np.float32), state["prototypes"])
-    with pytest.raises(ValueError, match="No prototypes of clients are recorded in round 2"):
+    with pytest.raises(ValueError, match="No prototypes of clients are recorded in round 2: they are of rounds 3"):
         result.run.client_prototypes(2)
     archive_runs([result.run.folder], tmp_path / "records", with_clients=True)
     archived = read_run(tmp_path / "records" / result.run.info.key)
     np.testing.assert_array_equal(archived.client_prototypes(3).vectors, vectors)
     assert archived.snapshots() == [1, 2, 3]
+
+
+def test_own_prototypes_are_kept_of_the_clients_that_trained_in_the_round(tmp_path):
+    result = run(spiral(keep_client_prototypes="all", participation=0.5, rounds=3), tmp_path)
+    cohorts = [record.cohort for record in result.history]
+    assert [sorted(set(result.run.client_prototypes(round).clients)) for round in (1, 2, 3)] == cohorts
+    assert cohorts[0] != cohorts[1]
 
 
 def test_arrays_that_cannot_be_are_named(kept):

@@ -10,9 +10,12 @@ from typer.testing import CliRunner
 
 import protonorm as pn
 from protonorm.cli.app import app
+from protonorm.core import Client, Samples
 from protonorm.core.training import make_outgoing
 from protonorm.report.page.write import is_page
-from protonorm.session.leakage import area, audit_run, decoder_of, ratio, verdict, write_page
+from protonorm.session import leakage
+from protonorm.session.leakage import Scene, area, attack, audit_run, decoder_of, ratio
+from protonorm.session.leakage_page import verdict, write_page
 from tests.support import Given, pictures, run, spiral
 
 COUNTS = ([20, 20, 1], [20, 1, 20], [30, 30, 30])  # samples of three clients by class
@@ -73,6 +76,32 @@ def test_a_sum_of_few_vectors_tells_its_members_and_noise_hides_them(tmp_path):
     assert one.after.membership < 0.9
     assert one.before.presence is None  # it has all classes
     assert all(search.psnr is None for search in one.before.searches)  # vectors are no pictures
+
+
+def test_a_member_is_compared_with_strangers_of_its_own_class():
+    """Vectors (1, 0) and (0, 1) of classes 0 and 1. Members (1, 0) of class 0 and (1, 1) of class 1 have the cosines 1
+    and 0.71, strangers (2, 1) of class 0 and (4, 3) of class 1 have 0.89 and 0.6: each is above that of its class."""
+
+    def samples(rows):
+        return Samples(torch.tensor(rows), torch.tensor([0, 1]), torch.arange(2))
+
+    inside, outside = samples([[1.0, 0.0], [1.0, 1.0]]), samples([[2.0, 1.0], [4.0, 3.0]])
+    model = pn.SplitModel(torch.nn.Identity(), torch.nn.Linear(2, 2))
+    client = Client(0, 1, 1, model, None, inside, inside, inside, num_classes=2, feature_dim=2)
+    both = torch.arange(2)
+    scene = Scene(("a", "b"), outside, outside.inputs, both, both, [0], [both[:1]])
+    found = attack(client, {"classes": both, "prototypes": torch.eye(2)}, model.features, scene)
+    assert found.membership == 1.0
+    assert [(search.rank, search.candidates) for search in found.searches] == [(1, 2)]
+
+
+def test_clients_with_the_smallest_classes_are_attacked_first(tmp_path, monkeypatch):
+    """A class that a client lacks is none of its own: client 0 has 20 and 20 samples, client 1 a class with one."""
+    labels = np.concatenate([np.repeat(range(3), counts) for counts in ([20, 20, 0], [20, 1, 20], [30, 30, 30])])
+    shares = [list(range(40)), list(range(40, 81)), list(range(81, 171))]
+    result = run(one_picture_classes(dataset=pictures(labels, 3, side=16), partition=Given(shares)), tmp_path)
+    monkeypatch.setattr(leakage, "examine", lambda task, site, *others: site.id)
+    assert audit_run(result.run, result.experiment, make_outgoing("none"), 2, []) == [1, 0]
 
 
 def test_the_area_under_the_curve_by_hand():

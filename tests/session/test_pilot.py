@@ -1,12 +1,15 @@
 """A pilot says whether exchange pays: on folders of pictures whose classes clients share, and on others."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from protonorm.session.pilot import pilot
+from protonorm.analysis.comparison import Row
+from protonorm.analysis.contrasts import Contrast, measure
+from protonorm.session.pilot import Pilot, pilot
 
 TRUNK = """
 from torch import nn
@@ -39,6 +42,17 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "trunks.py").write_text(TRUNK)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_the_best_method_is_that_of_the_largest_gain_on_training_alone():
+    """`one` owes more to the exchange, 0.3 against 0.1, but `two` does more for its clients, 0.2 against 0.1."""
+
+    def row(method, local, solo):
+        gains = {"local": local, "solo": solo}
+        contrasts = {name: Contrast(name, measure([np.full(3, gain)] * 2)) for name, gain in gains.items()}
+        return Row(method, "logits", headline=True, cells={}, **contrasts)
+
+    assert Pilot(SimpleNamespace(rows=[row("one", 0.1, 0.3), row("two", 0.2, 0.1)])).best.method == "two"
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,18 @@ def test_a_frame_by_client_has_what_each_has_and_gains(pair):
     np.testing.assert_allclose(frame["gain"], frame["accuracy"] - theirs)
 
 
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_accuracies_of_clients_and_classes_are_of_the_part_that_is_asked_for(pair, part):
+    """Weighted by the part's samples both are the pooled accuracy of the part, in every round."""
+    result, sizes = pair[0], getattr(pair[0].run.population, part)  # (M, K)
+    pooled = result.accuracy("logits", part=part)
+    for of, axis in (("clients", 1), ("classes", 0)):
+        shares, counts = result.accuracy("logits", of, part), sizes.sum(axis)
+        np.testing.assert_allclose(shares[:, counts > 0] @ counts[counts > 0] / counts.sum(), pooled, rtol=1e-5)
+    with pytest.raises(ValueError, match="part must be test, validation, common or newcomers, got 'train'"):
+        result.accuracy("logits", "clients", "train")
+
+
 def test_frames_by_class_rule_and_round(pair):
     result = pair[0]
     assert list(result.frame(by="class")["class"]) == list(result.classes)
@@ -203,6 +215,13 @@ def test_a_rule_or_measure_that_there_is_not_is_refused(tmp_path):
         found.accuracy("globl")
     with pytest.raises(ValueError, match=r"of must be pooled, mean, worst, .*, clients or classes, got 'pooledd'"):
         found.accuracy(of="pooledd")
+    with pytest.raises(ValueError, match=r"^This run has no auroc: metrics=ranking measures it\.$"):
+        found.accuracy(of="auroc")
+    for part, how in (("common", "common_test=official or a share"), ("newcomers", "held_out=SHARE holds out")):
+        with pytest.raises(ValueError, match=f"^This run has no part {part}: {how}"):
+            found.accuracy(part=part)
+    with pytest.raises(ValueError, match="^part must be test, validation, common or newcomers, got 'x'"):
+        found.accuracy(part="x", of="clients")
 
 
 def test_what_is_not_there_is_refused_in_a_sentence(pair):

@@ -51,6 +51,15 @@ def test_a_rounds_numbers_have_names_and_what_is_unknown_is_left_out():
     assert tracker.scalars(Round(LINE, {"round": 0.25})) == NUMBERS
 
 
+def test_the_common_test_and_newcomers_have_names_of_their_own():
+    others = {"common": LINE.rules, "newcomers": LINE.validation}
+    found = tracker.scalars(Round(LINE.model_copy(update=others), {"round": 0.25}))
+    assert {name: found[name] for name in found if name not in NUMBERS} == {
+        **{f"common/{name.partition('/')[2]}": NUMBERS[name] for name in NUMBERS if name.startswith("accuracy/")},
+        **{f"newcomers/{name.partition('/')[2]}": NUMBERS[name] for name in NUMBERS if name.startswith("validation/")},
+    }
+
+
 def test_a_round_without_loss_evaluation_prototypes_and_time_has_the_other_numbers():
     bare = LINE.model_copy(update={"metrics": {}, "rules": {}, "validation": {}, "prototypes": None, "lost": {}})
     wanted = {name: NUMBERS[name] for name in NUMBERS if name.split("/")[0] in ("bytes", "floats", "server")}

@@ -23,7 +23,7 @@ from protonorm.core.schema import Field, Schema, slots_like
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
 from protonorm.geometry.alignment import equally_spread
-from protonorm.tensors import Tensors, floats, prefixed, restore, snapshot, strip_prefix
+from protonorm.tensors import Tensors, floats, on_device, prefixed, restore, snapshot, strip_prefix
 
 SHARED = "shared.features"
 WEIGHTS = torch.linspace(0, 1, 11, dtype=torch.float64)  # candidates for w, the weight of the own network
@@ -63,7 +63,7 @@ class Duet(Received, Additive):
         """Compute the NLL of each w, then train with CE(o + log π_i, y) + CE(o_g + log π_i, y) + λ H(q_g, q)."""
         received = self.receive(client, state, message)
         client.load(received)
-        network, prior = self.network(client, received), received["prior"].to(client.device)
+        network, prior = self.network(client, received), on_device(received["prior"], client.device)
         own, shared = network.get_submodule("features.own"), network.get_submodule("features.shared")
         nll = weigh(client, network)
 
@@ -113,7 +113,8 @@ class Duet(Received, Additive):
         return (counts / counts.sum()).log().float() if self.balanced else torch.zeros(client.num_classes)
 
     def _directions(self, client: Client, state: Tensors) -> "Directions":
-        return Directions(state["targets"], state["prior"], self.scale).to(client.device)
+        targets, prior = (on_device(state[name], client.device) for name in ("targets", "prior"))
+        return Directions(targets, prior, self.scale).to(client.device)
 
 
 class Unit(nn.Module):

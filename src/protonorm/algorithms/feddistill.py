@@ -24,7 +24,7 @@ import torch
 from annotated_types import Ge
 from pydantic import model_validator
 from torch import Tensor
-from torch.nn.functional import log_softmax, softmax
+from torch.nn.functional import softmax
 
 from protonorm.algorithms.parts.common_inputs import digest_of_public, draw_positions, noise, read_public, same_inputs
 from protonorm.algorithms.parts.messages import Averaged, class_vectors, make_schema
@@ -33,6 +33,7 @@ from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Client, Field, Samples, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, InputSpec, NonNegative, Positive, Seed
+from protonorm.geometry.losses import distillation_loss
 from protonorm.tensors import Tensors, snapshot
 
 
@@ -67,12 +68,6 @@ class FedDistill(AveragedByClass):
         during = self.measured == "during"
         own = running.result() if during else mean_outputs(client, model, "logits", client.num_classes)
         return Step(snapshot("model", model), own, {"loss": mean})
-
-
-def distillation_loss(logits: Tensor, y: Tensor, teacher: Tensor, known: Tensor) -> Tensor:
-    """Average −Σ_k t_k log p_k of logits (B, K) to targets t (K, K) of labels y (B,); zero if not known (K,)."""
-    losses = -(teacher[y] * log_softmax(logits, dim=1)).sum(dim=1)  # (B,)
-    return torch.where(known[y], losses, 0.0).sum() / len(y)
 
 
 ONE_SET = {"fashion", "fashion-mnist"}  # the first is a subset of the second

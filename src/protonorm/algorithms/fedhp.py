@@ -21,7 +21,7 @@ from protonorm.core.node import make_optimiser
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, NonNegative, Positive, Seed
 from protonorm.geometry.alignment import equally_spread
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors, on_device, snapshot, to_cpu
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -59,7 +59,7 @@ class FedHP(AveragedByClass):
         """Train features and prototypes with CE(−‖z − p_j‖ over j, y) + λ·mean_j(1 − cos(p_j, a_j))."""
         received = self.receive(client, state, message)
         client.load(received)
-        model, anchors = self.network(client, received), received["anchors"].to(client.device)
+        model, anchors = self.network(client, received), on_device(received["anchors"], client.device)
         prototypes = model.get_parameter("head.prototypes")
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class FedHP(AveragedByClass):
 
         second = make_optimiser("adam", [prototypes], self.prototype_lr, 0.0, 0.0)
         mean = client.fit(loss, client.model.features, second=second)
-        trained = {"classes": received["classes"], "prototypes": prototypes.detach().cpu()}
+        trained = {"classes": received["classes"], "prototypes": to_cpu(prototypes)}
         reply = trained | {"counts": client.train.class_counts(client.num_classes)}
         return Step(received | snapshot("model", client.model) | trained, reply, {"loss": mean})
 
@@ -84,7 +84,7 @@ class FedHP(AveragedByClass):
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
         """Combine the loaded features with the prototypes of the state."""
-        return SplitModel(client.model.features, Nearness(state["prototypes"]).to(client.device))
+        return SplitModel(client.model.features, Nearness(on_device(state["prototypes"], client.device)))
 
     def _first(self, num_classes: int, feature_dim: int) -> Tensors:
         anchors = equally_spread(num_classes, feature_dim, self.seed)

@@ -17,19 +17,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import mse_loss
 
-from protonorm.algorithms.feddistill import distillation_loss
 from protonorm.algorithms.parts.messages import TwoNetworks, class_vectors, make_schema, second_network
-from protonorm.algorithms.parts.prototypes import (
-    RunningMeans,
-    by_class,
-    keep_missing,
-    means_by_class,
-    scatter_vectors,
-)
+from protonorm.algorithms.parts.prototypes import RunningMeans, by_class, keep_missing, means_by_class, scatter_vectors
 from protonorm.core import Additive, Client, Contribution, Schema, Server, SplitModel, Step, Sums, Task, optional
 from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Count, Positive
-from protonorm.geometry.losses import divergence, prototype_loss
+from protonorm.geometry.losses import distillation_loss, divergence, prototype_loss
 from protonorm.tensors import Tensors, restore, snapshot
 
 WIDTHS = {"prototypes": "d", "logits": "K", "proxy_prototypes": "d", "proxy_logits": "K"}  # what is sent by class
@@ -151,12 +144,10 @@ class FedKWAZ(TwoNetworks, Additive):
         """Publish the means over the clients that have each class."""
         if not self.global_stage:
             return Step({}, {})
-        parts = (means_by_class(sums, self._width(server, name), name) for name in WIDTHS)
-        means = {
-            key: value
-            for name, part in zip(WIDTHS, parts, strict=True)
-            for key, value in keep_missing(state, part, server, name).items()
-        }
+        means: Tensors = {}
+        for name in WIDTHS:
+            sent = means_by_class(sums, self._width(server, name), name)
+            means |= keep_missing(state, sent, server, name)
         return Step(means, means)
 
     def _width(self, node: Client | Server, name: str) -> int:
@@ -177,9 +168,8 @@ def mix(x: Tensor, alpha: float, cells: float) -> Tensor:
     top, left = top + shifts(height // rows, top.shape), left + shifts(width // columns, left.shape)  # (√G, √G)
     inside = covers(top, height // rows, height).unsqueeze(2) & covers(left, width // columns, width).unsqueeze(1)
     shares = torch.distributions.Beta(alpha, alpha, validate_args=False).sample((len(inside),))  # (G,)
-    share = torch.where(inside.any(0), shares[inside.int().argmax(0)], 1.0).to(
-        x, non_blocking=True
-    )  # (H, W), of the first cell
+    share = torch.where(inside.any(0), shares[inside.int().argmax(0)], 1.0)  # (H, W), of the first cell
+    share = share.to(x, non_blocking=True)
     other = maps[torch.randperm(len(x)).to(x.device, non_blocking=True)]
     return (share * maps + (1 - share) * other).view_as(x)
 

@@ -44,7 +44,8 @@ class FedL2G(Additive):
 
     def init_server(self, server: Server) -> Step:
         """Draw V from N(0, 1)."""
-        guides = {"guides": torch.randn(server.num_classes, self._width(server))}
+        width = server.feature_dim if self.target == "features" else server.num_classes
+        guides = {"guides": torch.randn(server.num_classes, width)}
         return Step(guides, guides)
 
     def init_client(self, client: Client) -> Tensors:
@@ -70,7 +71,7 @@ class FedL2G(Additive):
 
         metrics = {"loss": studied.fit(loss, model, clip=BOUND)} if not 0 < client.round <= self.warmup else {}
         trained = snapshot("model", model) | {"quiz": quiz}  # before the statistics of batch norm move
-        gradients, counts = torch.zeros_like(guides), torch.zeros(client.num_classes, dtype=torch.int64)
+        gradients, classes = torch.zeros_like(guides), torch.zeros(0, dtype=torch.int64)
         if len(quiz):
             x, y = studied.train.batch(torch.randperm(len(studied.train))[: client.batch_size], client.device)
             model.train()
@@ -78,8 +79,7 @@ class FedL2G(Additive):
             step = client.cross_entropy(o, y) + mse_loss(h, guides[y])
             rows = guide_gradients(client, model, h, step, client.train.batch(quiz, client.device))
             gradients.index_add_(0, y, rows)
-            counts = y.bincount(minlength=client.num_classes).cpu()
-        classes = counts.nonzero().flatten()
+            classes = y.unique().cpu()
         return Step(trained, {"classes": classes, "gradients": gradients.cpu()[classes]}, metrics)
 
     def contribution(self, server: Server, state: Tensors, reply: Tensors) -> Contribution:
@@ -93,9 +93,6 @@ class FedL2G(Additive):
         bounded = mean * min(1.0, BOUND / norm) if norm else mean
         guides = {"guides": state["guides"] - (self.server_lr or RATES[self.target]) * bounded}
         return Step(guides, guides, {"gradient": norm})
-
-    def _width(self, server: Server) -> int:
-        return server.feature_dim if self.target == "features" else server.num_classes
 
 
 def guide_gradients(client: Client, model: SplitModel, h: Tensor, loss: Tensor, quiz: tuple[Tensor, Tensor]) -> Tensor:

@@ -26,7 +26,7 @@ from protonorm.core.settings import dataclass
 from protonorm.core.types import STRICT, Fraction, Positive
 from protonorm.geometry.points import unit
 from protonorm.geometry.prototypes import on_circle, orthogonal, smoothed, weighted_sums
-from protonorm.tensors import Tensors, floats, snapshot
+from protonorm.tensors import Tensors, floats, on_device, snapshot, to_cpu
 
 SCALE = {"cnn4": 1.0}  # initial s of the authors' code: for their 4-layer CNN …
 DEFAULT_SCALE = 20.0  # … and for their ResNet-18
@@ -76,7 +76,7 @@ class FedNH(Received, Additive):
         client.load(received)
         model = self.network(client, received)
         mean = fit_labels(client, model, self.clip)
-        scale = {"scale": model.get_parameter("head.scale").detach().cpu()}
+        scale = {"scale": to_cpu(model.get_parameter("head.scale"))}
         vectors = class_means(client, model)  # means of unit features, so shorter than 1
         vectors |= {"prototypes": unit(vectors["prototypes"])}  # u_ij
         vectors |= {"counts": client.train.class_counts(client.num_classes)[vectors["classes"]]}  # n_ij
@@ -102,7 +102,8 @@ class FedNH(Received, Additive):
 
     def network(self, client: Client, state: Tensors) -> SplitModel:
         """Append normalisation and the head of the state to the loaded features."""
-        head = Directions(state["prototypes"], state["scale"], self.scaling == "trained").to(client.device)
+        directions, scale = (on_device(state[name], client.device) for name in ("prototypes", "scale"))
+        head = Directions(directions, scale, self.scaling == "trained").to(client.device)
         return SplitModel(nn.Sequential(client.model.features, Unit()), head)
 
     def _head(self, num_classes: int, feature_dim: int) -> Tensors:

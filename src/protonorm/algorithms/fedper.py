@@ -22,9 +22,8 @@ import torch
 from scipy.optimize import nnls
 from torch import Tensor
 
-from protonorm.algorithms.fedavg import FedAvg
 from protonorm.algorithms.parts.heads import check_one_layer, head_of, replace_head
-from protonorm.algorithms.parts.messages import class_vectors, head_slots, make_schema, shared
+from protonorm.algorithms.parts.messages import AveragedFeatures, Buffers, class_vectors, head_slots, make_schema
 from protonorm.algorithms.parts.prototypes import (
     by_class,
     class_means,
@@ -45,19 +44,23 @@ RIDGE = 1e-9  # of the mean of a diagonal: clients that do not differ would leav
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedPer(FedAvg):
+class FedPer(AveragedFeatures):
     """Federated averaging of features; each client keeps its head."""
 
-    def sent(self, model: SplitModel) -> Tensors:
-        """Copy the features of a model, which are shared."""
-        return shared("model.features", model.features, self.buffers)
+    buffers: Buffers = "averaged"  # batch norm statistics
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train the received features and the own head with cross-entropy."""
+        model = client.load(self.receive(client, state, message))
+        return self.trained(client, model, fit_labels(client, model))
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedRep(FedPer):
+class FedRep(AveragedFeatures):
     """Federated averaging of features, trained under heads that are trained before them."""
 
     head_epochs: Count = 1  # passes over the training part in which the head alone is trained
+    buffers: Buffers = "averaged"  # batch norm statistics
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise if the head has no parameters."""
@@ -66,11 +69,16 @@ class FedRep(FedPer):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train the own head on the received features with cross-entropy, then the features under that head."""
         model = client.load(self.receive(client, state, message))
-        with fixed(model.features):
-            first = fit_labels(replace(client, epochs=self.head_epochs), model)
+        first = fit_head(client, model, self.head_epochs)
         with fixed(model.head):
             step = self.trained(client, model, fit_labels(client, model))
         return step._replace(metrics={**step.metrics, "head.loss": first})
+
+
+def fit_head(client: Client, model: SplitModel, epochs: int) -> float:
+    """Train a model's head alone with cross-entropy; return the mean loss."""
+    with fixed(model.features):
+        return fit_labels(replace(client, epochs=epochs), model)
 
 
 def check_head(model: SplitModel, method: object) -> None:
@@ -81,10 +89,12 @@ def check_head(model: SplitModel, method: object) -> None:
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedPAC(FedRep):
+class FedPAC(AveragedFeatures):
     """FedRep with features drawn to all clients' class means, and with heads mixed of those of similar clients."""
 
     lam: NonNegative = 1.0  # λ, weight of the distance to the class means
+    head_epochs: Count = 1  # passes over the training part in which the head alone is trained
+    buffers: Buffers = "averaged"  # batch norm statistics
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: features; clients add head and statistics, the server those of all, and class means."""
@@ -116,8 +126,7 @@ class FedPAC(FedRep):
         model = client.load(self.receive(client, state, message))
         own = feature_statistics(client, model)
         means, known = received_prototypes(message, client)  # c (K, d), (K,)
-        with fixed(model.features):
-            first = fit_labels(replace(client, epochs=self.head_epochs), model)
+        first = fit_head(client, model, self.head_epochs)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z = model.features(x)

@@ -109,11 +109,8 @@ class TinyProto(AveragedByClass, Prototypes):
         classes, prototypes = step.message["classes"], step.message["prototypes"]
         partial = prototypes.gather(1, positions.cpu()[classes])
         counts = client.train.class_counts(client.num_classes)[classes]  # n_ij
-        scaled = (
-            {"partial": partial, "counts": counts}
-            if self.scaling == "weighted"
-            else {"partial": partial * counts[:, None]}
-        )
+        weighted = self.scaling == "weighted"
+        scaled = {"partial": partial, "counts": counts} if weighted else {"partial": partial * counts[:, None]}
         return step._replace(message={"classes": classes, **scaled})
 
     def average(self, server: Server, state: Tensors, sums: Sums) -> Tensors:

@@ -48,7 +48,9 @@ class FPL(AveragedModel):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + ℓ + mean (z − u_y)², then compute the local prototypes."""
         model = client.load(self.receive(client, state, message))
-        classes, clusters = self._clusters(client, message)  # (C,), (C, d)
+        none = {"cluster_classes": torch.zeros(0, dtype=torch.int64), "clusters": torch.zeros(0, client.feature_dim)}
+        received = none | message  # none before the first aggregate
+        classes, clusters = (received[name].to(client.device) for name in none)  # (C,), (C, d)
         members = (classes == torch.arange(client.num_classes, device=client.device).unsqueeze(1)).float()  # (K, C)
         known = members.any(1)
         means = members @ clusters / members.sum(1, keepdim=True).clamp(min=1)  # u (K, d)
@@ -71,12 +73,6 @@ class FPL(AveragedModel):
         vectors, labels = stack_prototypes(received, server)
         classes, clusters = cluster(labels, vectors, server.num_classes)
         return Step(model, model | {"cluster_classes": classes, "clusters": clusters})
-
-    def _clusters(self, client: Client, message: Tensors) -> tuple[Tensor, Tensor]:
-        """Return the classes (C,) and means (C, d) of the received clusters; none before the first aggregate."""
-        none = {"cluster_classes": torch.zeros(0, dtype=torch.int64), "clusters": torch.zeros(0, client.feature_dim)}
-        tensors = none | message
-        return tensors["cluster_classes"].to(client.device), tensors["clusters"].to(client.device)
 
 
 def cluster_contrast(z: Tensor, y: Tensor, classes: Tensor, clusters: Tensor, tau: float) -> Tensor:

@@ -42,7 +42,7 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from protonorm.algorithms.parts.heads import check_one_layer
-from protonorm.algorithms.parts.messages import EXAMPLES, Received, Weighting, class_indices, examples, shared
+from protonorm.algorithms.parts.messages import Received, Weighting, class_indices, examples, examples_slots, shared
 from protonorm.algorithms.parts.training import fit_labels
 from protonorm.core import Additive, Client, Contribution, Server, SplitModel, Step, Sums, Task
 from protonorm.core.combine import over
@@ -242,17 +242,15 @@ def with_statistics(client: Client, state: Tensors) -> Tensors:
     return state | snapshot("model", model)
 
 
-@dataclass(frozen=True, config=STRICT)
-class HeteroFL(AveragedParts):
-    """Federated averaging of a model of which narrow clients train a part."""
+class MaskedParts(AveragedParts):
+    """Method whose clients may mask the logits of classes that they lack, and say which classes they have."""
 
-    masked: bool = True  # whether a client masks the logits of classes that it lacks
-    weighting: Weighting = "clients"  # of the average: equal as published, or by n_i
+    masked: bool  # fields of the method
+    weighting: Weighting
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: the server sends the whole model, clients their parts and classes."""
-        counts = [EXAMPLES] if self.weighting == "samples" else []
-        return width_schema(task, ({"classes": class_indices("K_i")},), *counts)
+        return width_schema(task, ({"classes": class_indices("K_i")},), *examples_slots(self.weighting))
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise if the head has parameters other than those of a single linear layer."""
@@ -261,10 +259,6 @@ class HeteroFL(AveragedParts):
     def init_client(self, client: Client) -> Tensors:
         """Create a network of the client's own width, used until the server's arrives."""
         return snapshot("model", client.model) | {"classes": own_classes(client)}
-
-    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
-        """Train the first channels of the whole model with cross-entropy."""
-        return self.train(client, state | cut(message, state))
 
     def train(self, client: Client, state: Tensors) -> Step:
         """Train the client's part of the whole model with cross-entropy."""
@@ -310,8 +304,23 @@ class OwnClasses(nn.Module):
 
 
 @dataclass(frozen=True, config=STRICT)
-class FedRolex(HeteroFL):
+class HeteroFL(MaskedParts):
+    """Federated averaging of a model of which narrow clients train a part."""
+
+    masked: bool = True  # whether a client masks the logits of classes that it lacks
+    weighting: Weighting = "clients"  # of the average: equal as published, or by n_i
+
+    def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
+        """Train the first channels of the whole model with cross-entropy."""
+        return self.train(client, state | cut(message, state))
+
+
+@dataclass(frozen=True, config=STRICT)
+class FedRolex(MaskedParts):
     """HeteroFL in which narrow clients train another part of the model in every round."""
+
+    masked: bool = True  # whether a client masks the logits of classes that it lacks
+    weighting: Weighting = "clients"  # of the average: equal as published, or by n_i
 
     def init_server(self, server: Server) -> Step:
         """Create the initial model of all clients, and store the numbers of columns per channel."""
@@ -351,7 +360,7 @@ class FjORD(AveragedParts):
 
     def schema(self, task: Task) -> Schema:
         """Return the schema: the server sends the whole model, clients their parts and numbers of samples."""
-        return width_schema(task, EXAMPLES)
+        return width_schema(task, *examples_slots("samples"))
 
     def check_network(self, model: SplitModel, task: Task) -> None:
         """Raise if a network is not available at other widths."""

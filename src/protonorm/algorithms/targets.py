@@ -29,7 +29,7 @@ from protonorm.core.types import STRICT, NonNegative, Positive, Seed
 from protonorm.geometry.alignment import equally_spread
 from protonorm.geometry.losses import batch_alignment_loss, cosines, prototype_loss
 from protonorm.geometry.prototypes import in_blocks
-from protonorm.tensors import Tensors, snapshot
+from protonorm.tensors import Tensors, on_device, snapshot
 
 SPREAD, BLOCKS = "spread", "blocks"
 SCALE = 16.0
@@ -125,7 +125,7 @@ class FixedTargets(Averaged):
     def local_update(self, client: Client, state: Tensors, message: Tensors) -> Step:
         """Train with CE + λR towards the targets."""
         model = client.load(self.receive(client, state, message) or state)
-        regulariser, lam = self._regulariser(client, state["prototypes"].to(client.device)), self.weight(client)
+        regulariser, lam = self._regulariser(client, on_device(state["prototypes"], client.device)), self.weight(client)
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             z = model.features(x)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from protonorm.analysis.contrasts import EXACT, is_local, is_solo, pair_runs, reported_accuracies
 from protonorm.analysis.settings import run_settings
 from protonorm.analysis.statistics import Numbers
+from protonorm.core.text import counted
 from protonorm.core.types import rule_name, shown
 from protonorm.metrics import METRICS, metrics
 from protonorm.runs.layout import INFO, find_runs
@@ -26,14 +27,16 @@ SUMMARIES = ("pooled", "mean", "worst", "p10")
 ACCURACIES = (*SUMMARIES, *METRICS)  # attributes of an Accuracy
 ORDER = ("method", "client", "class", "round", "rule")
 UNITS = ("round", "client", "class", "rule", "client,class", "client,round", "class,round", "client,class,round")
-APART = ("algorithm", "auxiliary", "control", "rounds", "retries", "quorum", "deadline")  # not settings of the data
+# Not settings of the data.
+APART = ("algorithm", "auxiliary", "control", "rounds", "retries", "quorum", "deadline", "state_memory")
 
 
 def headline(runs: Mapping[str, Sequence[Run]]) -> str:
     """Return the common settings of compared runs: data, partition, clients, rounds."""
     first = next(iter(runs.values()))[0].info.experiment
     partition = describe_partition(first.partition, SHOWN)
-    return f"{first.dataset.name}, {partition}, {first.clients} clients, {first.rounds} rounds"
+    size = f"{counted(first.clients, 'client')}, {counted(first.rounds, 'round')}"
+    return f"{first.dataset.name}, {partition}, {size}"
 
 
 def describe_partition(partition: Component, shown: Sequence[str]) -> str:
@@ -245,9 +248,8 @@ def local_beside(run: Run, local_runs: Mapping[Path, RunInfo] | None = None) -> 
         if run_settings(info, without=APART) == settings:
             with suppress(*UNREADABLE):
                 runs.append(read_whole(folder, rounds))
-    return matching_local(
-        run, [candidate for candidate in runs if len(candidate.rounds) >= rounds or candidate.stopped_early]
-    )
+    enough = [other for other in runs if len(other.rounds) >= rounds or other.stopped_early]
+    return matching_local(run, enough)
 
 
 def _reported(run: Run) -> RoundRecord | None:

@@ -1,14 +1,14 @@
 """Rows of a comparison: each method under its prediction rules. Does not import torch."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from protonorm.algorithms import ALGORITHMS, display_name
 from protonorm.analysis.contrasts import Contrast, against_local, against_solo, not_distinguishable
-from protonorm.analysis.settings import data_settings, labels
+from protonorm.analysis.settings import data_settings, grouped, labels
 from protonorm.analysis.statistics import Interval, mean_interval, share_a_seed, spread
 from protonorm.runs.choice import Choice
 from protonorm.runs.run import Run, Summary
@@ -22,15 +22,23 @@ class Reported(NamedTuple):
     choice: Choice | None  # the reported round; None if the headline rule has not been evaluated
     chosen: Accuracy | None  # None if the rule was not evaluated in that round
     beside: Summary
+    common: Accuracy | None = None  # on the samples that test all clients alike, if there are any
+    newcomers: Accuracy | None = None  # of the clients that never train, if there are any
 
 
 COLUMNS: dict[str, tuple[str, Callable[[Reported], float | None]]] = {  # name: (title, value of a run)
     "accuracy": ("accuracy", lambda run: run.chosen.pooled if run.chosen else None),
     "mean": ("clients", lambda run: run.chosen.mean if run.chosen else None),
     "worst": ("worst 10 %", lambda run: run.chosen.worst if run.chosen else None),
+    "common": ("common", lambda run: run.common.pooled if run.common else None),
+    "newcomers": ("newcomers", lambda run: run.newcomers.pooled if run.newcomers else None),
     "best": ("best*", lambda run: run.beside.best.pooled),
     "last": ("last", lambda run: run.beside.last.pooled),
     "own_best": ("own best*", lambda run: run.beside.own_best),
+}
+OPTIONAL = {  # columns that are shown where runs have them: meaning
+    "common": "on the samples that test all clients alike",
+    "newcomers": "of the clients that never train, all their samples together",
 }
 
 RULES = {  # meaning of each prediction rule
@@ -131,10 +139,6 @@ class Row:
         """Whether its accuracy is the highest of its rule and distinguishable from that of every rival."""
         return self.leads and not self.alike
 
-    def plain(self) -> dict[str, Any]:
-        """Return the row as plain data."""
-        return asdict(self)
-
 
 def rows(runs: Mapping[str, Sequence[Run | Unread]], margin: float = 0.0) -> list[Row]:
     """Build a row for each method and rule, headline rules first, then a `majority` row for each partition of data.
@@ -151,6 +155,11 @@ def rows(runs: Mapping[str, Sequence[Run | Unread]], margin: float = 0.0) -> lis
             marked = replace(row, leads=leader is not None, alike=leader or {})
             table[position] = replace(marked, local=local.get(row.method), solo=solo.get(row.method))
     return [*table, *_majority_rows([run for group in groups.values() for run in group])]
+
+
+def columns_of(table: Sequence[Row], names: Iterable[str] = COLUMNS) -> list[str]:
+    """Return the columns among `names`, without the optional ones that no row has."""
+    return [name for name in names if name not in OPTIONAL or any(row.cells.get(name) for row in table)]
 
 
 def titled(table: Sequence[Row]) -> list[Row]:
@@ -195,8 +204,12 @@ def whole(runs: Mapping[str, Sequence[Run | Unread]]) -> dict[str, list[Run]]:
 def reported(run: Run, rule: str) -> Reported | None:
     """Return a run's numbers under a rule, in the round chosen under the headline rule; None if there are none."""
     choice, summary = run.chosen, run.summary(rule)
-    accuracy = choice.record.rules.get(rule) if choice else None
-    return Reported(run.info.experiment.seed, choice, accuracy, summary) if summary else None
+    if summary is None:
+        return None
+    record = choice.record if choice else None
+    parts = (record.rules, record.common, record.newcomers) if record else ({}, {}, {})
+    accuracy, common, newcomers = (part.get(rule) for part in parts)
+    return Reported(run.info.experiment.seed, choice, accuracy, summary, common, newcomers)
 
 
 def rules_in_order(run: Run) -> list[str]:
@@ -209,21 +222,26 @@ def _majority_rows(runs: Sequence[Run]) -> list[Row]:
 
     Each is averaged over the seeds of a partition; equal populations count once.
     """
-    parts: dict[str, list[Run]] = {}
-    for run in runs:
-        parts.setdefault(json.dumps(data_settings(run), sort_keys=True), []).append(run)
-    sources = {"mean": "mean", "worst": "worst", "own_best": "mean"}
+    parts = grouped((json.dumps(data_settings(run), sort_keys=True), run) for run in runs).values()
+    sources = {name: "pooled" for name in COLUMNS if name not in OPTIONAL} | {
+        "mean": "mean",
+        "worst": "worst",
+        "own_best": "mean",
+    }
     table = []
-    for group, name in zip(
-        parts.values(), labels([data_settings(group_runs[0]) for group_runs in parts.values()]), strict=True
-    ):
-        levels = {tuple(part.tobytes() for part in run.population): run.majority for run in group}.values()
-        cells = {
-            column: Cell.of([getattr(level, sources.get(column, "pooled")) for level in levels if level])
-            for column in COLUMNS
-        }
+    for group, name in zip(parts, labels([data_settings(members[0]) for members in parts]), strict=True):
+        levels = {
+            (*(part.tobytes() for part in run.population), _drawn_by(run)): run.majority for run in group
+        }.values()
+        known = [level for level in levels if level]
+        cells = {column: Cell.of([getattr(level, source) for level in known]) for column, source in sources.items()}
         table.append(Row(f"majority ({name})" if name else "majority", MAJORITY, True, cells))
     return table
+
+
+def _drawn_by(run: Run) -> int | None:
+    """Return the seed by which clients that never train were drawn; None without them."""
+    return run.info.experiment.seed if (run.info.experiment.model_extra or {}).get("held_out") else None
 
 
 def _leaders(table: Sequence[Row], groups: Mapping[str, Sequence[Run]], margin: float) -> dict[str, dict[str, str]]:
@@ -259,11 +277,12 @@ def _method_rows(method: str, runs: Sequence[Run], outcomes: Sequence[Run | Unre
         if 0 < len(evaluated) < len(runs) + len(unread):
             notes.append(f"{len(evaluated)} of {len(runs) + len(unread)} seeds")
         notes += [f"not read: {run.reason.rstrip('.')}" for run in unread]
+        cells = {name: Cell.of([get(values) for values in numbers], repeated) for name, (_, get) in COLUMNS.items()}
         row = Row(
             method,
             rule,
             headline=rule == rules[0],
-            cells={name: Cell.of([get(values) for values in numbers], repeated) for name, (_, get) in COLUMNS.items()},
+            cells={name: cell for name, cell in cells.items() if cell or name not in OPTIONAL},
             note=", ".join(notes),
             seeds=tuple(seed for seed, _ in evaluated),
             rounds=tuple(choice.record.round for _, choice in evaluated),

@@ -17,7 +17,7 @@ from protonorm.analysis.settings import DATA, run_settings
 from protonorm.analysis.statistics import Interval, Numbers, Verdict, bootstrap_interval, share_a_seed, verdict
 from protonorm.runs.run import Run
 
-UNLIKE = ("control", "retries")  # settings in which a method and its solo control may differ
+UNLIKE = ("control", "retries", "state_memory")  # settings in which a method and its solo control may differ
 EXACT = 12  # decimals of a gain; further digits are rounding errors
 TAIL = 10  # `tail` is the mean gain of the worst 1/TAIL of the cases
 
@@ -232,9 +232,8 @@ def against_solo(groups: Groups, margin: float = 0.0) -> dict[str, Contrast]:
     for name, runs in groups.items():
         if name not in controls:
             method = runs[0].info.experiment.algorithm
-            own = {
-                other: members for other, members in controls.items() if members[0].info.experiment.algorithm == method
-            }
+            others = controls.items()
+            own = {other: members for other, members in others if members[0].info.experiment.algorithm == method}
             contrasts[name] = _nearest(runs, own, same_but_control, margin)
     return corrected(contrasts)
 

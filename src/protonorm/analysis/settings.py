@@ -1,8 +1,8 @@
 """Settings of runs, named as on the command line: labels and filters. Does not import torch."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar
 
 from protonorm.config.parsing import parse_value
 from protonorm.core.text import shortened
@@ -15,6 +15,17 @@ STATE = "state"  # pseudo-setting: progress of a run
 APART = ("rounds", STATE)  # shown in every list of runs anyway
 FIRST = ("algorithm", "control", "dataset", "partition", "clients", "models")  # listed first, in this order
 LONGEST = 24  # maximum characters of a value in a label or a table
+
+Key = TypeVar("Key")
+Item = TypeVar("Item")
+
+
+def grouped(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Collect the second items of pairs by the first."""
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
 
 
 def flatten_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,9 +108,8 @@ def matching(runs: Sequence[Run], filters: Mapping[str, Sequence[str]]) -> list[
                 raise ValueError(
                     f"No run has {shortened(f'{name}={text}')}; there are: {shortened(', '.join(available))}."
                 )
-        kept = [
-            (run, item) for run, item in kept if name in item and any(_same(name, text, item[name]) for text in texts)
-        ]
+        having = [(run, item) for run, item in kept if name in item]
+        kept = [(run, item) for run, item in having if any(_same(name, text, item[name]) for text in texts)]
     return [run for run, _ in kept]
 
 

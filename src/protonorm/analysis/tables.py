@@ -3,8 +3,20 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from protonorm.analysis.comparison import COLUMNS, RULES, Row, Unread, reported, rules_in_order, titled, whole
+from protonorm.analysis.comparison import (
+    COLUMNS,
+    OPTIONAL,
+    RULES,
+    Row,
+    Unread,
+    columns_of,
+    reported,
+    rules_in_order,
+    titled,
+    whole,
+)
 from protonorm.analysis.contrasts import Contrast, Transfer, points, who_gains
+from protonorm.analysis.settings import grouped
 from protonorm.analysis.statistics import share_a_seed
 from protonorm.core import text
 from protonorm.core.text import listed
@@ -25,7 +37,7 @@ VERDICTS = {
 TERMS = "Columns, rules, gains and verdicts: docs/statistics.md."
 NOT_RANKED = "Accuracies under different rules are not ranked."
 FEW = 5  # seeds below which the bootstrap's interval may be much too narrow (docs/statistics.md)
-SHOWN = ("accuracy", "mean", "worst")  # columns of a printed table, without optimistic numbers
+SHOWN = ("accuracy", "mean", "worst", *OPTIONAL)  # columns of a printed table, without optimistic numbers
 CAPTION = "Test accuracy in per cent, pooled over clients, each method under its headline rule."
 BOLD = " Bold: distinguishable from all others under its rule."
 TITLE = 14  # maximum words of a title in a caption of at most 40 words
@@ -46,16 +58,19 @@ def caption(rows: Sequence[Row]) -> list[str]:
     narrow = f" With fewer than {FEW} seeds intervals of gains may be too narrow." if seeds and min(seeds) < FEW else ""
     accuracy = f"Accuracy: test accuracy in per cent, pooled over clients, {how_chosen(rows) or 'in no round yet'}."
     sentences = [why_bold(rows), *who_gains_lines([row for row in rows if row.method not in controls]), p_values(rows)]
-    sentences += [f"{accuracy} {what_spread_is(rows)}".strip(), f"{TERMS}{narrow}"]
+    sentences += [f"{accuracy} {what_spread_is(rows)}".strip(), other_tests(rows), f"{TERMS}{narrow}"]
     return [*filter(None, sentences), *sorted({f"{row.method} {row.note}." for row in rows if row.note})]
+
+
+def other_tests(table: Sequence[Row]) -> str:
+    """Describe the tests beside clients' own that some rows have; empty if there are none."""
+    return " ".join(f"{name.capitalize()}: accuracy {OPTIONAL[name]}." for name in columns_of(table, OPTIONAL))
 
 
 def how_chosen(table: Sequence[Row]) -> str:
     """Describe how the reported rounds were chosen."""
-    methods: dict[str, list[str]] = {}  # by the way their rounds were chosen
-    for row in table:
-        for choice in row.chosen_by.split(", ") if row.headline and row.chosen_by else ():
-            methods.setdefault(choice, []).append(row.method)
+    heads = [row for row in table if row.headline and row.chosen_by]
+    methods = grouped((choice, row.method) for row in heads for choice in row.chosen_by.split(", "))
     if len(methods) < 2:
         return "".join(CHOSEN[choice] for choice in methods)
     return "; ".join(f"of {listed(names)} {CHOSEN[choice]}" for choice, names in methods.items())
@@ -68,10 +83,8 @@ def what_spread_is(table: Sequence[Row]) -> str:
     if heads and len(single) == len(heads):
         return "One seed: there is no interval, and nothing says whether a difference is chance."
     shared = [f"the {len(row.seeds)} runs of {row.method}" for row in heads if share_a_seed(row.seeds)]
-    methods: dict[int, list[str]] = {}  # by their number of seeds
-    for row in heads:
-        if len(row.seeds) > 1 and not share_a_seed(row.seeds):
-            methods.setdefault(len(row.seeds), []).append(row.method)
+    repeated = [row for row in heads if len(row.seeds) > 1 and not share_a_seed(row.seeds)]
+    methods = grouped((len(row.seeds), row.method) for row in repeated)
     sentences = []
     if pairs := methods.pop(2, []):
         sentences.append(f"A range holds the values of the two seeds{f' of {listed(pairs)}' if methods else ''}.")
@@ -147,9 +160,8 @@ def meaning_of_verdicts(transfers: Collection[Transfer]) -> str:
     judged = [transfer for transfer in transfers if transfer.verdict]
     if not judged:
         return ""
-    meanings = "; ".join(
-        f"{name}: {VERDICTS[name]}" for name in VERDICTS if name in {transfer.verdict for transfer in judged}
-    )
+    verdicts = {transfer.verdict for transfer in judged}
+    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in VERDICTS.items() if name in verdicts)
     caveat = f" With fewer than {FEW} seeds these intervals may be too narrow."
     return f"Verdicts: {meanings}.{caveat if min(transfer.seeds for transfer in judged) < FEW else ''}"
 
@@ -167,47 +179,54 @@ def gain_cells(contrast: Contrast | None) -> list[str]:
 
 def markdown_table(title: str, rows: Sequence[Row]) -> str:
     """Render the table of all rules as Markdown, with each sentence of the caption as a paragraph below."""
-    rows, kinds = titled(rows), _kinds(rows)
-    head = ["method", "rule", *(COLUMNS[name][0] for name in SHOWN)]
+    rows, kinds, shown = titled(rows), _kinds(rows), columns_of(rows, SHOWN)
+    head = ["method", "rule", *(COLUMNS[name][0] for name in shown)]
     head += [name for kind in kinds for name in (f"gain on {kind}", "lose", "verdict")]
     lines = []
     for before, row in zip([None, *rows], rows, strict=False):
         name = "" if before and row.method == before.method else row.method
-        texts = [name, "–" if row.is_majority else row.rule, *map(row.text, SHOWN)]
+        texts = [name, "–" if row.is_majority else row.rule, *map(row.text, shown)]
         texts += [cell for kind in kinds for cell in gain_cells(row.contrast(kind))]
         texts = list(map(text.markdown_text, texts))
         lines.append([*texts[:2], f"**{texts[2]}**" if row.stands_out else texts[2], *texts[3:]])
-    body = text.markdown_lines("ll" + "r" * len(SHOWN) + "rrl" * len(kinds), head, lines)
+    body = text.markdown_lines("ll" + "r" * len(shown) + "rrl" * len(kinds), head, lines)
     paragraphs = [f"\n{text.markdown_text(sentence)}" for sentence in caption(rows)]
     return "\n".join([f"<!-- {MARK} -->", f"### {text.markdown_text(title)}", "", *body, *paragraphs, ""])
 
 
-def latex_table(title: str, rows: Sequence[Row]) -> str:
+def latex_table(title: str, rows: Sequence[Row], label: str = "comparison") -> str:
     """Render the headline rules as a LaTeX table that fits a column of a two-column page, with notes below.
+
+    With several other tests, or with some and two kinds of gains, it spans both columns.
 
     It needs booktabs, and LaTeX of 2018 or later for UTF-8. Findings that are too long for notes are comments.
     """
     rows, kinds = [row for row in titled(rows) if row.headline], _kinds(rows)
+    tests = columns_of(rows, OPTIONAL)  # take the place of the worst tenth
     brief = len(kinds) > 1  # no room for the worst tenth and for intervals of gains
+    worst = not brief and not tests
     wrap = max((len(row.method) for row in rows), default=0) > NARROW
     name, column = ("\\raggedright %s", "p{0.27\\columnwidth}") if wrap else ("%s", "l")
     lines = []
     for row in rows:
-        accuracy, worst = row.cells["accuracy"], row.cells["worst"]
-        texts = [accuracy.text(digits=1) if accuracy else "–", f"{100 * worst.mean:.1f}" if worst else "–"]
-        texts = [*texts[: 1 if brief else 2], *(_short_gain(row.contrast(kind), brief) for kind in kinds)]
+        texts = [cell.text(digits=1) if (cell := row.cells["accuracy"]) else "–"]
+        means = [row.cells.get(name) for name in (tests or (["worst"] if worst else []))]
+        texts += [f"{100 * cell.mean:.1f}" if cell else "–" for cell in means]
+        texts += [_short_gain(row.contrast(kind), brief) for kind in kinds]
         first, *further = map(text.latex_text, texts)
         first = f"\\textbf{{{first}}}" if row.stands_out else first
         lines.append(" & ".join([name % text.latex_text(text.shortened(row.method, LONGEST)), first, *further]))
-    head = ["Method", "Accuracy", *([] if brief else ["Worst"]), *(f"Gain on {kind}" for kind in kinds)]
+    others = [name.capitalize() for name in tests] or (["Worst"] if worst else [])
+    head = ["Method", "Accuracy", *others, *(f"Gain on {kind}" for kind in kinds)]
     return text.latex_float(
         [MARK, NEEDS, *caption(rows)],
         column + "r" * (len(head) - 1),
         [f"{' & '.join(head)} \\\\"],
         [f"{line} \\\\" for line in lines],
         f"{text.first_words(title, TITLE)}. {CAPTION}{BOLD if any(row.stands_out for row in rows) else ''}",
-        "comparison",
+        label,
         _notes(rows, kinds, brief),
+        wide=bool(tests) and len(tests) + len(kinds) > 2,
     )
 
 
@@ -223,7 +242,7 @@ def _notes(rows: Sequence[Row], kinds: Sequence[str], brief: bool) -> list[str]:
     sentences = [
         f"Accuracy {how_chosen(rows) or 'in no round yet'}.",
         what_spread_is(rows),
-        "" if brief else "Worst: mean over the worst tenth of the clients.",
+        other_tests(rows) or ("" if brief else "Worst: mean over the worst tenth of the clients."),
         f"Gain: mean over clients, in points, over {references}{interval + narrow if seeds else ''}." if kinds else "",
         f"Judged by {rules}." if rules else "",
         *(f"{row.method} {row.note}." for row in rows if row.note),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protonorm.cli.console import Column, make_table, print_json, reporting, say
-from protonorm.cli.deploy_status import ClientPath, check_installed
+from protonorm.cli.deploy_status import ClientPath
 from protonorm.cli.options import Json, NoOwnCode, Out, path_option
 from protonorm.core.text import visible
 
@@ -52,8 +52,10 @@ def audit(
         record = read_run(find_run(runs_root(out), run))
         given = read_settings(words or [])
         policy = given.pop("protect", None)
+        if isinstance(policy, dict):  # perhaps settings without the name
+            policy = {"name": "minimum_count"} | policy
         experiment = experiment_of(record, given)
-        protect = experiment.protect if policy is None else make_outgoing(_named(policy))
+        protect = experiment.protect if policy is None else make_outgoing(policy)
         audits = audit_run(record, experiment, protect, clients, client or [])
         _tell(audits, protect, record.info.key, to or record.folder / PAGE, as_json=as_json)
 
@@ -64,48 +66,31 @@ def leakage(folder: ClientPath = None, to: To = None, as_json: Json = False, no_
     The pictures that it is compared with are the client's own validation and test samples.
     """
     with reporting(quiet=as_json, no_own_code=no_own_code):
-        check_installed()
         from protonorm.cli.deploy_client import open_client
-        from protonorm.deployment.home import audit_own
 
         own_folder, _ = open_client(None, folder)
+        from protonorm.deployment.home import audit_own
+
         site = own_folder.site()
         audits = [audit_own(site, own_folder.store())]
         title = f"{own_folder.settings.name} in {own_folder.bundle.federation}"
         _tell(audits, site.training.protect, title, to or own_folder.path / PAGE, as_json=as_json)
 
 
-def _named(policy: Any) -> Any:
-    """Return a policy whose settings were given without its name as one of minimum_count."""
-    return {"name": "minimum_count"} | policy if isinstance(policy, dict) else policy
-
-
 def _tell(audits: "list[Audit]", protect: Any, title: str, path: Path, *, as_json: bool) -> None:
     """Write the page, and print the sentence and the table."""
     from protonorm.core.training import describe_outgoing
-    from protonorm.session.leakage import HEADINGS, LEGEND, plain_audit, rows_for, verdict, write_page
+    from protonorm.session.leakage_page import HEADINGS, LEGEND, plain_audit, rows_for, verdict, write_page
 
     settings = describe_outgoing(protect)
-    name = settings.pop("name")
-    policy = (
-        ""
-        if name == "none"
-        else " ".join(
-            [name, *(f"{key}={value:g}" for key, value in settings.items() if isinstance(value, int | float))]
-        )
-    )
-    page = write_page(audits, policy, title, path)
+    numbers = [f"{key}={value:g}" for key, value in settings.items() if isinstance(value, int | float)]
+    policy = "" if settings["name"] == "none" else " ".join([settings["name"], *numbers])
+    page, conclusion = write_page(audits, policy, title, path), verdict(audits, policy)
     if as_json:
-        print_json(
-            {
-                "verdict": verdict(audits, policy),
-                "policy": policy,
-                "clients": list(map(plain_audit, audits)),
-                "page": str(page),
-            }
-        )
+        clients = list(map(plain_audit, audits))
+        print_json({"verdict": conclusion, "policy": policy, "clients": clients, "page": str(page)})
         return
     columns = [Column(heading, "left" if heading in HEADINGS[:2] else "right") for heading in HEADINGS]
     say(make_table(title, columns, rows_for(audits, policy), LEGEND))
-    say(visible(verdict(audits, policy)))
+    say(visible(conclusion))
     say(visible(f"Page: {page}"))

@@ -172,7 +172,8 @@ def rekey(
         member = either.rekey(name, read_line(public_key))
         path, bundle = either.write_bundle(member), either.bundle(member)
         say(visible(f"The old key of {member.name} is no longer accepted. Send its owner the new bundle {path};"))
-        say(f"its checksum is {bundle.fingerprint}")
+        say(f"the number to read to each other is {bundle.fingerprint}. There it is confirmed by")
+        say(f"  protonorm deploy client {path.name} --folder FOLDER --check")
 
 
 def amend(
@@ -191,6 +192,8 @@ def amend(
 
         changes = read_settings(settings)
         own = {name: changes.pop(name) for name in ("quorum", "deadline", "grace", "patience") if name in changes}
+        if "members" in changes:
+            changes["members"] = read_members(changes["members"])
         changed = FederationSettings.of(federation.settings.plain() | own)
         if changes:
             before = federation.terms[-1]
@@ -200,7 +203,8 @@ def amend(
             say(visible(f"From round {terms.amends.round} on: {new}."))
             say(
                 f"The new terms are {terms.fingerprint}, to be read to each owner. They are sent to clients when a "
-                "round begins;\neach owner confirms them by `protonorm deploy accept`. Who does not is not asked then."
+                "round begins;\neach owner confirms them by `protonorm deploy accept`, and is not asked before. "
+                "Clients that have ended must be started again."
             )
         if own:
             federation.change_settings(changed)

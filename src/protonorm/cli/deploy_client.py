@@ -134,11 +134,18 @@ def accept(
     """Show the terms that the server proposes, and confirm them; a running client goes on by them."""
     with reporting():
         own_folder, _ = open_client(None, folder)
+        from protonorm.deployment.process_lock import is_locked
         from protonorm.deployment.settings import differing
 
         terms, before = own_folder.offered, own_folder.terms
         if terms is None or terms.amends is None:
-            say("There are no other terms to confirm; a running client receives them when a round begins.")
+            runs = is_locked(own_folder.lock)
+            start = "" if runs else f", and this one does not run: `protonorm deploy client --folder {own_folder.path}`"
+            say(
+                visible(
+                    f"There are no other terms to confirm; a running client receives them when a round begins{start}."
+                )
+            )
             return
         terms.refuse_unless_it_follows(before)
         rows = [("from round", str(terms.amends.round)), *terms.lines()]
@@ -157,7 +164,6 @@ def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
     `deploy status` shows it beside the federation's rounds. Nothing of it is sent.
     """
     with reporting(no_own_code=no_own_code):
-        check_installed()
         own_folder, _ = open_client(None, folder)
         from protonorm.deployment.home import train_alone
         from protonorm.deployment.process_lock import process_lock
@@ -188,7 +194,7 @@ def checked_data(folder: "ClientFolder") -> Iterator[Any]:
         sentence = f"Fewer than {least} training samples: {visible(', '.join(small))}."
         if isinstance(protect, MinimumCount):
             yield f"{sentence} These classes are not sent, by protect=minimum_count."
-        else:
+        elif not protect.private:
             advice = "--set protect=minimum_count holds it back."
             yield f"{sentence} What is sent of them tells much of each sample; {advice}"
     yield "The data and the network fit the agreement."
@@ -200,7 +206,6 @@ def leave(
 ) -> None:
     """Leave the federation: the server no longer asks this client nor waits for it; its folder stays as it is."""
     with reporting():
-        check_installed()
         own_folder, _ = open_client(None, folder)
         from protonorm.deployment.https.client import Connection
         from protonorm.deployment.process_lock import end_owner
@@ -223,7 +228,6 @@ def export(
 ) -> None:
     """Export this organisation's trained network, with the last prototypes of the server, its measures and a card."""
     with reporting(no_own_code=no_own_code):
-        check_installed()
         own_folder, _ = open_client(None, folder)
         from protonorm.cli.predict import title
         from protonorm.deployment.home import load_trained
@@ -234,6 +238,7 @@ def export(
 
 def open_client(bundle: Path | None, folder: Path | None) -> "tuple[ClientFolder, Bundle | None]":
     """Open the client's folder, named after the bundle if none is given, and read the bundle."""
+    check_installed()
     from protonorm.deployment.agreement import LARGEST_BUNDLE, Bundle
     from protonorm.deployment.client_folder import CLIENT_VARIABLE, ClientFolder
 
@@ -269,19 +274,21 @@ def _confirm(folder: "ClientFolder", bundle: "Bundle", path: Path | None, checks
     _check_sum(bundle.fingerprint, checksum)
     if folder.joined and folder.bundle.write() == bundle.write():
         return
-    allowed = folder.settings.allowed
+    allowed, secure = folder.settings.allowed, bundle.terms.task.secure
+    messages = "the sum of all members' messages" if secure else "the algorithm's messages"
     rows = [
         ("server", address_of(bundle.host, bundle.port)),
         ("this client", f"number {bundle.client}, {bundle.name}"),
         *bundle.terms.lines(),
-        ("the server learns", f"the algorithm's messages; of evaluations {TOLD[allowed]} (--evaluation {allowed})"),
+        ("the server learns", f"{messages}; of evaluations {TOLD[allowed]} (--evaluation {allowed})"),
     ]
     title = f"What {visible(bundle.federation)} asks you to agree on"
     say(make_table(title, [Column("term", no_wrap=True), "what"], rows))
     say(f"The number to read aloud, of all that is in the bundle {path}:\n  {bundle.fingerprint}")
     if folder.joined:
-        before = folder.bundle.model_dump(mode="json")
-        say(f"It is not what you confirmed before: {', '.join(differing(bundle.model_dump(mode='json'), before))}.")
+        plain, before = bundle.model_dump(mode="json"), folder.bundle.model_dump(mode="json")
+        before["agreement"]["amends"] = plain["agreement"]["amends"]
+        say(f"It is not what you confirmed before: {visible(', '.join(differing(plain, before)))}.")
     _agree(bundle.fingerprint, checksum, "Do you agree, and is the number the one that was read to you?", yes=yes)
     folder.confirm(bundle, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")
 

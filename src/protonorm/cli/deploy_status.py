@@ -44,10 +44,8 @@ def check_installed() -> None:
 
     needed = {"aiohttp": "aiohttp", "cryptography": "cryptography", "prometheus_client": "prometheus-client"}
     if missing := [name for module, name in needed.items() if find_spec(module) is None]:
-        names = ", ".join(missing)
-        raise ValueError(
-            f"`protonorm deploy` needs {names}, not installed here: pip install '.[deploy]' in a checkout."
-        )
+        lacking = f"{', '.join(missing)}, not installed here"
+        raise ValueError(f"`protonorm deploy` needs {lacking}: pip install '.[deploy]' in a checkout.")
 
 
 def open_federation(path: Path | None) -> "FederationFolder":
@@ -121,7 +119,9 @@ def serve_web(folder: "FederationFolder | ClientFolder", host: str, port: int, p
     from protonorm.deployment.web import read_password, render, serve_page
 
     if isinstance(folder, ClientFolder):
-        raise ValueError(f"--web shows a federation, and {folder.path} is the folder of a client.")
+        raise ValueError(
+            f"--web is for a federation, and {folder.path} is a client's: --watch shows it again and again."
+        )
     page = lambda: render(lambda: view_federation(folder), standing)  # noqa: E731
     with suppress(KeyboardInterrupt), ended_by_signal(), serve_page(page, host, port, read_password(password)) as where:
         say(f"The status is at {where}")
@@ -173,11 +173,8 @@ def audit(
             print_json({"lines": shown, "count": len(seen.lines), "hash": seen.head, "problems": problems})
         else:
             for line in shown:
-                say(
-                    visible(
-                        f"{line.get('number', '?'):>6} {line.get('time', '')} {line.get('event', '')}: {details(line)}"
-                    )
-                )
+                place = f"{line.get('number', '?'):>6} {line.get('time', '')}"
+                say(visible(f"{place} {line.get('event', '')}: {details(line)}"))
             for problem in seen.problems:
                 complain(problem)
             verdict = "the chain is whole" if not seen.problems else "the chain is broken"
@@ -236,11 +233,9 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     for client in seen["clients"]:
         counts = [f"round {client['answered']}" if client["answered"] else "-"]
         counts += [str(client[name]) for name in ("answers", "late", "refused", "suspect")]
-        present, state = (
-            "yes" if client["here"] else "no",
-            client["standing"] or WORDS.get(client["state"], client["state"]),
-        )
-        rows.append([str(client["id"]), client["name"], present, state, *counts, client["said"]])
+        state = client["standing"] or WORDS.get(client["state"], client["state"])
+        here = "yes" if client["here"] else "no"
+        rows.append([str(client["id"]), client["name"], here, state, *counts, client["said"]])
     columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
     yield make_table(f"{seen['federation']}: {standing(seen)}", columns, rows)
     speed = f"clients have {seen['deadline']:g} seconds in a round"
@@ -280,15 +275,11 @@ def client_tables(seen: dict[str, Any]) -> Iterator[Any]:
         def cell(value: float | None) -> str:
             return "-" if value is None else f"{100 * value:.2f}"
 
-        rows = [
-            [
-                str(record["round"]),
-                "-" if record["loss"] is None else f"{record['loss']:.4g}",
-                *(cell(record["accuracy"].get(rule)) for rule in rules),
-                cell(record["alone"]),
-            ]
-            for record in history
-        ]
+        rows = []
+        for record in history:
+            loss = "-" if record["loss"] is None else f"{record['loss']:.4g}"
+            accuracies = [cell(value) for value in (*map(record["accuracy"].get, rules), record["alone"])]
+            rows.append([str(record["round"]), loss, *accuracies])
         caption = "On this client's own test part; `alone` is the same network on its own data alone (deploy alone)."
         yield make_table("Own accuracy, in per cent", columns, rows, caption)
     if seen["offered"]:
@@ -302,7 +293,7 @@ def client_lines(seen: dict[str, Any]) -> str:
     data = seen["data"] if isinstance(seen["data"], str) else seen["data"].get("path", "")
     lines = [
         f"Client {seen['name']}: {state}; {joined}.",
-        f"data: {data or 'none yet'}; network: {seen['model'] or 'as agreed on'}; evaluation: {seen['allowed']}",
+        f"data: {data or 'none yet'}; network: {seen['model'] or 'the usual one'}; evaluation: {seen['allowed']}",
         *(f"{event['time']} {event['text']}" for event in seen["events"]),
     ]
     return "\n".join(map(visible, lines))

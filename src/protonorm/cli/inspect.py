@@ -133,8 +133,9 @@ def bench(names: Benchmarks = None, to: To = None, as_json: Json = False) -> Non
         kept, results = {}, import_module(f"{package.__name__}.results")
         selected = results.chosen([name for name in names if name != "all"])
         for name in list(benchmarks) if "all" in names else selected:
-            module, measured = results.run(name, Display(quiet=as_json).say, f"protonorm bench {name}")
-            rows, path = module.table(measured), results.keep(name, measured, results.place(to))
+            folder = results.place(to)
+            module, measured = results.run(name, Display(quiet=as_json).say, f"protonorm bench {name}", folder)
+            rows, path = module.table(measured), results.keep(name, measured, folder)
             kept[name] = measured | {"file": str(path)}
             if not as_json:
                 machine, title = measured["machine"], benchmarks[name][0].upper() + benchmarks[name][1:]

@@ -7,6 +7,8 @@ Settings are read from the sources of their classes, whose comments explain them
 
 import ast
 import json
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
@@ -19,7 +21,7 @@ from protonorm.cli.options import Json
 from protonorm.config.kinds import KINDS, PACKAGE
 from protonorm.core.text import visible
 
-TOPIC = "A kind of component, `settings`, or a method's name; the topics if not given."
+TOPIC = "A kind of component, `settings`, or a method's name or file.py:Name; the topics if not given."
 Topic = Annotated[str | None, typer.Argument(metavar="[TOPIC]", help=TOPIC)]
 EXPERIMENT = "protonorm.config.experiment:Experiment"
 TRAINING = ("protonorm.core.training", "Training")
@@ -61,10 +63,10 @@ def list_(topic: Topic = None, as_json: Json = False) -> None:
             say_settings("Settings of an experiment", CAPTION, EXPERIMENT, as_json=as_json)
         elif topic in methods:
             entry = methods[topic]
-            description = exchanged(entry.target)
-            say_settings(
-                f"{topic}: {entry.summary} ({entry.details['paper']})", description, entry.target, as_json=as_json
-            )
+            title = f"{topic}: {entry.summary} ({entry.details['paper']})"
+            say_settings(title, exchanged(entry.target), entry.target, as_json=as_json)
+        elif ".py:" in topic:
+            say_own(topic, as_json=as_json)
         else:
             from protonorm.core.registry import nearest
             from protonorm.core.text import shortened
@@ -77,12 +79,35 @@ def say_settings(title: str, description: str, target: str, *, as_json: bool) ->
     """Print the settings of a class."""
     settings = list(read_class(*target.split(":")).values())
     settings.sort(key=lambda item: target == EXPERIMENT and item.name in read_class(*TRAINING))  # method and data first
+    print_settings(title, description, settings, as_json=as_json)
+
+
+def print_settings(title: str, description: str, settings: Sequence[Setting], *, as_json: bool) -> None:
+    """Print settings as a table, or as JSON."""
     if as_json:
         print_json({"title": title, "settings": [item._asdict() for item in settings], "about": description})
         return
     columns = [Column("setting", no_wrap=True), Column("values"), Column("default"), Column("meaning")]
     say(make_table(title, columns, settings))
     say(description)
+
+
+def say_own(location: str, *, as_json: bool) -> None:
+    """Print the settings of a method in the user's own file, which is executed."""
+    from protonorm.core.own_code import load_own
+    from protonorm.core.types import shown
+
+    method = load_own(location, "algorithm")
+    if not is_dataclass(method):
+        raise ValueError(f"{location} must be a dataclass, whose fields are settings, got {shown(method)}.")
+    rows = [
+        Setting(field.name, str(getattr(field.type, "__name__", field.type)), str(field.default), "")
+        for field in fields(method)
+    ]
+    first = (method.__doc__ or "").partition("\n")[0]  # without a docstring, a dataclass's is its signature
+    print_settings(
+        location, "" if first.startswith(f"{location.rpartition(':')[2]}(") else first, rows, as_json=as_json
+    )
 
 
 @cache
@@ -261,19 +286,13 @@ def list_backbones(as_json: Json = False) -> None:
         if as_json:
             print_json({"backbones": [item._asdict() for item in networks]})
             return
-        rows = [
-            [
-                item.name,
-                str(item.width or ""),
-                f"{(item.bytes or 0) / 1e6:.0f} MB" if item.here else "",
-                item.licence,
-                source,
-            ]
-            for item in networks
-            for source in [f"{item.sha256}  {item.what}".strip()]
-        ]
-        columns = [Column("network", no_wrap=True), Column("features"), Column("size"), Column("licence")]
-        say(make_table("Frozen networks", [*columns, Column("SHA-256 and place of the weights")], rows, GET_BACKBONES))
+        rows = []
+        for item in networks:
+            size = f"{(item.bytes or 0) / 1e6:.0f} MB" if item.here else ""
+            rows.append([item.name, str(item.width or ""), size, item.licence, f"{item.sha256}  {item.what}".strip()])
+        columns = [Column("network", no_wrap=True)]
+        columns += map(Column, ("features", "size", "licence", "SHA-256 and place of the weights"))
+        say(make_table("Frozen networks", columns, rows, GET_BACKBONES))
 
 
 @backbones.command("download")

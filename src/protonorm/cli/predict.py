@@ -112,7 +112,7 @@ def find_client(
 ) -> "TrainedClient":
     """Load an exported client, the client of a real federation's folder, or a client of a run."""
     from protonorm.core.own_code import load_own
-    from protonorm.deployment.client_folder import is_client_folder
+    from protonorm.deployment.client_folder import ClientFolder, is_client_folder
     from protonorm.inference.info import INFO
     from protonorm.inference.loading import load_client, load_from_run
     from protonorm.models import is_frozen
@@ -123,7 +123,6 @@ def find_client(
     own_method = load_own(method, "algorithm") if method else None
     if (Path(source) / INFO).exists():
         if is_client_folder(Path(source)):
-            from protonorm.deployment.client_folder import ClientFolder
             from protonorm.deployment.home import load_trained
 
             trained = load_trained(ClientFolder.open(source))

@@ -183,18 +183,14 @@ def archive(
         from protonorm.runs.archive import archive_runs, refuse_place
 
         selection = Wanted.of(words, out)
-        folders = (
-            [run.folder for run in selection.runs("nothing was archived")] if selection.filters else selection.folders()
-        )
+        filtered = selection.runs("nothing was archived") if selection.filters else []
+        folders = [run.folder for run in filtered] or selection.folders()
         refuse_place(to, folders, selection.root)
         archived = archive_runs(folders, to, with_clients=with_clients)
         for item in archived:
             say(visible(f"{item.folder.name}: {item.rounds} of {item.asked} rounds, {kilobytes(item.size)}"))
-        say(
-            visible(
-                f"Archived {counted(len(archived), 'run')} in {to}: {kilobytes(sum(item.size for item in archived))}."
-            )
-        )
+        size = kilobytes(sum(item.size for item in archived))
+        say(visible(f"Archived {counted(len(archived), 'run')} in {to}: {size}."))
         if push_to:
             from protonorm.runs.hub import upload
             from protonorm.runs.layout import RECORDS
@@ -222,9 +218,8 @@ def own_extras(folder: Path) -> list[Path]:
     pages, log = (folder / "report.html", folder / "leakage.html"), folder / "tensorboard"  # of the tracker
     extras = [page for page in pages if page.exists() and is_page(page)]
     if not log.is_symlink():
-        extras += [
-            Path(directory, name) for directory, _, files in os.walk(log) for name in files if LOGGED.fullmatch(name)
-        ]
+        logs = (Path(directory, name) for directory, _, names in os.walk(log) for name in names)
+        extras += [path for path in logs if LOGGED.fullmatch(path.name)]
     return extras
 
 

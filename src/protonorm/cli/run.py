@@ -126,7 +126,7 @@ def compare(
         *drawn, page = comparison.draw(folder)
         for ending, path in files.items():
             make_folder(path.parent)
-            replace(path, (comparison.latex() if ending == ".tex" else comparison.markdown()).encode())
+            replace(path, (comparison.latex(Path(path).stem) if ending == ".tex" else comparison.markdown()).encode())
         if as_json:
             paths = {"figures": list(map(str, drawn)), "report": str(page), "tables": list(map(str, files.values()))}
             print_json(comparison.plain() | paths)
@@ -171,9 +171,8 @@ def pilot(
         result = try_methods(
             data, others, methods=methods, out=out, engine=engine, workers=workers, follow=shown, notify=complain
         )
-        page = result.comparison.page(
-            result.comparison.plan.root / "comparisons" / f"pilot-{result.comparison.key}.html"
-        )
+        comparison = result.comparison
+        page = comparison.page(comparison.plan.root / "comparisons" / f"pilot-{comparison.key}.html")
         for sentence in result.sentences:
             say(visible(sentence))
         if not quiet:

@@ -9,15 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from protonorm.analysis.breakdown import client_rows, local_beside, locals_in
-from protonorm.analysis.comparison import COLUMNS, Row, titled
+from protonorm.analysis.comparison import COLUMNS, OPTIONAL, Row, columns_of, titled
 from protonorm.analysis.contrasts import Contrast, is_solo, points
 from protonorm.analysis.settings import differing, settings_of, written
 from protonorm.analysis.tables import OPTIMISTIC, caption, gain_cells
 from protonorm.cli.console import PAGE, Column, bold, fits, make_table
-from protonorm.core.text import csv_lines, digits, visible
+from protonorm.core.text import csv_lines, digits, percent, visible
 from protonorm.runs.run import Run
 
-BRIEF = ("accuracy", "best", "last")  # columns beside gains, and on narrow terminals
+BRIEF = ("accuracy", *OPTIONAL, "best", "last")  # columns beside gains, and on narrow terminals
 NUMBERS: tuple[str, ...] = ("accuracy", "best*", "last")  # of a list of runs
 CHOSEN_BY = {  # how the round was chosen, in a list of runs
     "validation": "in the round with the best validation accuracy",
@@ -44,12 +44,12 @@ def comparison_tables(title: str, rows: Sequence[Row], width: int) -> list[Table
     are in a separate table.
     """
     rows = titled(rows)
-    gains = [row for row in rows if row.local or row.solo]
+    gains, brief, every = [row for row in rows if row.local or row.solo], columns_of(rows, BRIEF), columns_of(rows)
     if gains and not any(row.solo for row in gains):
-        table = _accuracies(title, rows, BRIEF, with_seeds=True, caption=caption(rows))
+        table = _accuracies(title, rows, brief, with_seeds=True, caption=caption(rows))
         if fits(table, width):
             return [table]
-    columns = tuple(COLUMNS) if fits(_accuracies(title, rows, tuple(COLUMNS)), width) else BRIEF
+    columns = every if fits(_accuracies(title, rows, every), width) else brief
     if not gains:
         return [_accuracies(title, rows, columns, caption=caption(rows))]
     tail = fits(_gains(gains), width)
@@ -144,11 +144,11 @@ def _dense(title: str, columns: Sequence[Column], lines: Sequence[Cells], captio
 
 def _cell(row: Row, column: str) -> str | Text:
     """Format a number; numbers of rounds other than the reported one have no interval, to save space."""
-    if (cell := row.cells[column]) is None:
+    if (cell := row.cells.get(column)) is None:
         return "–"
     if column == "accuracy":
         return bold(str(cell), row.stands_out)
-    return str(cell) if column in ("mean", "worst") else cell.short
+    return str(cell) if column in ("mean", "worst", *OPTIONAL) else cell.short
 
 
 def _gain_cells(contrast: Contrast) -> list[str]:
@@ -201,19 +201,17 @@ def clients_table(run: Run, alone: Run | None) -> Table:
     columns += [Column(name, "right") for name in ("accuracy", *(("alone", "gain") if alone else ()))]
     lines = []
     for row in rows[:MOST]:
-        comparison = [_percent(row["alone"]), "–" if math.isnan(row["gain"]) else points(row["gain"])] if alone else []
+        comparison = [percent(row["alone"]), "–" if math.isnan(row["gain"]) else points(row["gain"])] if alone else []
         has = [str(sum(row[part] for part in PARTS)), str(row["classes"])] if run.knows_samples else ["–", "–"]
-        lines.append([row["client"], *has, row["network"], _percent(row["accuracy"]), *comparison])
+        lines.append([row["client"], *has, row["network"], percent(row["accuracy"]), *comparison])
     text = f"Accuracy: of the client's own test samples, in per cent, rule {run.info.headline}, in the reported round."
     if alone:
         reference = f"{alone.folder.name}, where it trains by itself, rule {alone.info.headline}"
         text += (
             f"\nAlone: the same client in {reference}.\nGain: the difference in points; of one seed it may be chance."
         )
+    if any(record.newcomers for record in run.rounds):
+        text += "\nClients without an accuracy are held out: they never train."
     if len(rows) > MOST:
         text += f"\nThese are the first {MOST} of {len(rows)} clients; --csv and --json have all."
     return make_table("Clients", columns, lines, text)
-
-
-def _percent(value: float) -> str:
-    return "–" if math.isnan(value) else f"{100 * value:.2f}"

@@ -81,13 +81,13 @@ def show(
 ) -> None:
     """Print the scores and the chosen settings, and draw the map."""
     from protonorm.errors import Failed
-    from protonorm.report.figures import save_figure
+    from protonorm.report.drawing import write_figure
     from protonorm.search.grid import commands
     from protonorm.search.scores import sweep_map, winners
 
     chosen, swept = winners(scores), task.grid.swept
     in_order = sorted(scores, key=lambda score: task.grid.points.index(score.point))
-    drawn = save_figure(sweep_map(in_order, swept), folder / MAP) if swept else None
+    drawn = write_figure(sweep_map(in_order, swept), folder / MAP) if swept else None
     lines = commands([score.point for score in chosen])
     if as_json:
         listed = [plain(score, chosen=score in chosen) for score in scores]

@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import numpy as np
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
 from protonorm.config.hints import hint_inside
@@ -20,7 +19,7 @@ from protonorm.config.parsing import with_fields, with_path
 from protonorm.core.own_code import fingerprint, load_own, name_missing, own_name
 from protonorm.core.own_failures import call_failure, wrong_arguments
 from protonorm.core.registry import Entry, find
-from protonorm.core.settings import default_of, known_fields, sentences, unknown
+from protonorm.core.settings import known_fields, sentences, unknown
 from protonorm.core.text import shortened
 from protonorm.core.types import OLD_RULES, rule_name, shown
 
@@ -198,28 +197,3 @@ def registered_name(kind: str, value: Any) -> str | None:
     """Return the registered name of a component; None for a user's class."""
     target = f"{type(value).__module__}:{type(value).__qualname__}"
     return next((name for name, entry in KINDS[kind].table().items() if entry.target == target), None)
-
-
-def _are_equal(value: Any, other: Any) -> bool:
-    """Return whether two settings are equal; arrays are compared by value, incomparable values differ."""
-    if value is other:
-        return True
-    if isinstance(value, np.ndarray) or isinstance(other, np.ndarray):
-        return np.array_equal(value, other)
-    try:
-        return bool(value == other) or bool(value != value and other != other)  # NaN equals NaN here
-    except (ValueError, TypeError, RuntimeError):
-        return False
-
-
-def changed_fields(value: Any, prefix: str, reference: Any = None) -> dict[str, Any]:
-    """Return the settings, named as on the command line, that differ from those of `usual`, or from their defaults."""
-    changed: dict[str, Any] = {}
-    for field in fields(value) if is_dataclass(value) else ():
-        setting = getattr(value, field.name)
-        default = getattr(reference, field.name) if reference is not None else default_of(field)
-        if _are_equal(setting, default) or not field.compare or (field.name == "path" and hasattr(value, "name")):
-            continue  # the name of file-based data contains the path
-        name = f"{prefix}.{field.name}"
-        changed |= changed_fields(setting, name) if is_dataclass(setting) else {name: setting}
-    return changed

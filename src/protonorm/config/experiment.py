@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import cached_property, partial
 from inspect import Parameter, Signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_type_hints
 
 import torch
@@ -23,22 +22,22 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from protonorm.config.components import build, changed_fields, describe, registered_name
+from protonorm.config.changes import differences
+from protonorm.config.components import build, describe
 from protonorm.config.hints import hint
-from protonorm.config.kinds import COMPONENTS, KINDS
+from protonorm.config.kinds import KINDS
 from protonorm.config.parsing import check_plain
 from protonorm.core.algorithm import Algorithm
-from protonorm.core.own_code import own_name
 from protonorm.core.own_failures import error_text
 from protonorm.core.robust import Rule
 from protonorm.core.settings import sentences
 from protonorm.core.systems import System, SystemSettings
 from protonorm.core.text import html_table, shortened
-from protonorm.core.training import Training, describe_outgoing, refuse_augmentation
+from protonorm.core.training import Training, refuse_augmentation
 from protonorm.core.types import Below1, Count, Fraction, Positive, Seed, Share, Whole, Width, shown
 from protonorm.data import DATASETS
-from protonorm.data.dataset import Dataset
-from protonorm.data.partitions import Given, LabelNoise
+from protonorm.data.partitions import Given
+from protonorm.data.splits import LabelNoise
 from protonorm.errors import Failed
 from protonorm.models import SCALABLE, base_and_width, is_frozen
 from protonorm.models.choose import (
@@ -51,9 +50,10 @@ from protonorm.models.choose import (
     named,
     networks,
 )
+from protonorm.models.lowering import check_compile
 
 FORMAT = 3  # version of a run's files; part of the key
-UNDECISIVE = ("retries",)  # settings that do not affect results, and so are not in the key
+UNDECISIVE = ("retries", "state_memory")  # settings that do not affect results, and so are not in the key
 LONGEST = 60  # bytes of a component of a key
 GIVEN = "_given"  # attribute outside the fields with the settings as given; ignored when experiments are compared
 LATER = {  # settings that were added later, with their defaults
@@ -73,8 +73,9 @@ LATER = {  # settings that were added later, with their defaults
     "keep_classes": False,
     "label_noise": "none",
     "system": asdict(System()),
+    "state_memory": 512,
+    "compile": False,
 }
-FEW = 100  # largest length of a list that is shown in full
 TORCH_MESSAGE = 120  # characters of an error message of torch
 MANY = 200  # clients above which only a round's cohort is evaluated by default, and all clients periodically
 ALL_EVERY = 50  # default rounds between evaluations of all clients in that case
@@ -137,16 +138,15 @@ class Experiment(Training):
     retries: Whole = Field(default=2, description="further tries of a round without a quorum")
     system: SystemSettings = Field(default={}, description="simulated delays and failures, and who is waited for")
     deadline: Positive | None = Field(default=None, description="seconds of a round after which clients are lost")
+    state_memory: Whole = Field(
+        default=512, description="megabytes of clients' states in main memory, and of their copies on a device"
+    )
 
     _changed: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """Create an experiment from a mapping of settings.
-
-        Raises:
-            ValueError: A setting is unknown or out of range.
-        """
+        """Create an experiment from a mapping of settings; raise ValueError if one is unknown or out of range."""
         if not isinstance(settings, Mapping):
             raise ValueError(f"An experiment needs settings, such as {{'rounds': 5}}, got {shown(settings)}.")
         try:
@@ -242,6 +242,7 @@ class Experiment(Training):
             raise ValueError(f"held_out must hold out a client, got {self.held_out:g} of {self.clients} clients.")
         if not self.tested and not self.validation:
             raise ValueError("tested=false needs a validation part: with validation=0 nothing would be evaluated.")
+        check_compile(self.compile, self.device)
         self._check_system(self.system)
         usual_settings: dict[str, Any] = {"models": chosen(family), "feature_dim": default_width(models)}
         by_default = evaluated == _evaluated(None, None, self.evaluate_every, self.clients)
@@ -360,53 +361,6 @@ def _signature() -> Signature:
 
 
 Experiment.__signature__ = _signature()
-
-
-def differences(experiment: Experiment, dataset: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that differ from the defaults of an experiment on this data set."""
-    changed: dict[str, Any] = {}
-    model_fields = type(experiment).model_fields
-    for name in sorted(
-        model_fields, key=Training.model_fields.__contains__
-    ):  # method and data before the training settings
-        value = getattr(experiment, name)
-        if name in COMPONENTS:
-            changed |= _component_differences(experiment, name, value, dataset)
-        elif name == "protect":
-            described = {f"{name}.{key}": field for key, field in describe_outgoing(value).items()}
-            changed |= {key.removesuffix(".name"): field for key, field in described.items() if field != "none"}
-        elif name == "system":
-            changed |= changed_fields(value, name)
-        elif name == "lr_schedule":
-            changed |= {key.removesuffix(".name"): field for key, field in changed_fields(value, name).items()}
-        elif name == "auxiliary":
-            changed |= {name: value} if value not in (None, networks(experiment.models)[0]) else {}
-        elif value != defaults.get(name, model_fields[name].default):
-            changed[name] = value
-    return changed
-
-
-def _component_differences(experiment: Experiment, kind: str, value: Any, dataset: str) -> dict[str, Any]:
-    registered = registered_name(kind, value)
-    if isinstance(value, Given):  # implied by the data set
-        return changed_fields(value, kind)
-    name = getattr(value, "name", None) or registered or own_name(type(value))
-    changed = {} if name == KINDS[kind].default else {kind: name}
-    if kind == "dataset" and isinstance(value, Dataset):
-        return changed
-    reference = None
-    if kind == "algorithm" and registered:
-        reference = type(value)().adapted(dataset, [named(item) for item in networks(experiment.models)])
-    inner = changed_fields(value, kind, reference)
-    if not registered:  # arrays, for example, cannot be typed on a command line
-        inner = {field: item if _can_be_typed(item) else shortened(str(item)) for field, item in inner.items()}
-    return changed | inner
-
-
-def _can_be_typed(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return len(value) <= FEW and all(map(_can_be_typed, value))
-    return value is None or callable(value) or isinstance(value, bool | int | float | str | Path)
 
 
 def check_device(name: str) -> None:

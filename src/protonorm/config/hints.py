@@ -93,6 +93,8 @@ def hint(name: str, settings: Mapping[str, Any]) -> str | None:
 def hint_inside(name: str, kind: str, fields: Iterable[str]) -> str | None:
     """Return a hint for an unknown setting of a component; None if there is none."""
     plain = plain_name(name)
+    if (plain, kind) == ("label", "algorithm"):
+        return "label=… names a row of `protonorm compare`, and nothing elsewhere."
     if plain in _settings():
         return f"{plain!r} is a setting of the experiment itself: {plain}=…."
     meant = OTHERS.get(plain, "")

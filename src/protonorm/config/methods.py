@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from protonorm.algorithms import ALGORITHMS
-from protonorm.algorithms.local import Local
 from protonorm.config.components import build, registered_name
 from protonorm.config.experiment import Experiment
 from protonorm.config.hints import component_class, is_method_setting
 from protonorm.config.parsing import assign, is_method, read_pairs, read_seeds, with_fields
 from protonorm.core.settings import known_fields
+from protonorm.core.text import shortened
 from protonorm.core.types import shown
 
 Experiments = dict[str, list[Experiment]]  # by method, with an experiment for each seed
@@ -30,10 +30,13 @@ def read_comparison(
     The method `local` is always included, and all experiments share one data set object.
 
     Args:
-        methods: Names or objects of methods; strings that are not methods are parsed as settings.
+        methods: Names or objects of methods, or mappings of labels to them; strings that are not methods are parsed as
+            settings.
         further: Further settings.
         solo: Whether to add a solo control after each method except Local, which exchanges nothing.
     """
+    labels = {id(method): label for item in methods if isinstance(item, Mapping) for label, method in item.items()}
+    methods = [method for item in methods for method in (item.values() if isinstance(item, Mapping) else [item])]
     chosen = [method for method in methods if not isinstance(method, str) or is_method(method)]
     pairs = read_pairs([word for word in methods if isinstance(word, str) and not is_method(word)])
     for name, value in [*pairs, *(further or {}).items()]:
@@ -49,7 +52,7 @@ def read_comparison(
     tracker, seed = settings.pop("tracker", None), settings.pop("seed", 0)
     seeds = read_seeds(settings.pop("seeds") if "seeds" in settings else [seed] if isinstance(seed, int) else seed)
     experiments: Experiments = {}
-    for name, method in _by_name([*chosen, "local"], common).items():
+    for name, method in _by_name([*chosen, "local"], common, labels).items():
         experiments[name] = []
         for seed in seeds:
             experiments[name].append(Experiment.of(settings | {"algorithm": method, "seed": seed}))
@@ -79,6 +82,8 @@ def assigned(pairs: Sequence[tuple[str, Any]], further: Mapping[str, Any], metho
 
 def _beside_controls(experiments: Experiments) -> Experiments:
     """Add the solo control of each method after it."""
+    from protonorm.algorithms.local import Local  # of comparisons alone
+
     if any(experiment.control == "solo" for group in experiments.values() for experiment in group):
         raise ValueError("control must be left out with --solo (solo=True), which runs methods with and without it.")
     extended: Experiments = {}
@@ -96,18 +101,21 @@ def read_method(method: str) -> dict[str, Any]:
     return dict(with_fields({"name": method}))
 
 
-def _by_name(chosen: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]:
-    """Return methods by name, different ones of a name numbered; those given by name get `common` settings."""
+def _by_name(chosen: Sequence[Any], common: Mapping[str, Any], labels: Mapping[int, Any]) -> dict[str, Any]:
+    """Return methods by name, different ones of a name numbered; those given by name get `common` settings.
+
+    `labels` has the names of some, by the id of the item.
+    """
     methods: dict[str, Any] = {}
     used: set[str] = set()
     overridden: set[str] = set()
     for item in chosen:
         name, method = (item, read_method(item)) if isinstance(item, str) else _object(item)
+        label = labels.get(id(item), method.pop("label", name) if isinstance(item, str) else name)
+        if label != name and (not isinstance(label, str) or not label or label in ALGORITHMS):
+            raise ValueError(f"label must be a text that is not the name of a method, got {shown(label)}.")
+        name = label
         if isinstance(item, str):
-            label = method.pop("label", name)
-            if label != name and (not isinstance(label, str) or not label or label in ALGORITHMS):
-                raise ValueError(f"label must be a text that is not the name of a method, got {shown(label)}.")
-            name = label
             own = known_fields(component_class("algorithm", item)).keys() & common.keys()
             overridden |= own & method.keys()
             used |= own - method.keys()
@@ -123,7 +131,9 @@ def _by_name(chosen: Sequence[Any], common: Mapping[str, Any]) -> dict[str, Any]
                 f"{unused[0]} must be given once: each method with it has its own, so {unused[0]}="
                 f"{shown(common[unused[0]])} would change nothing."
             )
-        raise ValueError(f"algorithm.{unused[0]} must be a setting of a method; {', '.join(methods)} lack it.")
+        raise ValueError(
+            f"algorithm.{unused[0]} must be a setting of a method; {', '.join(map(shortened, methods))} lack it."
+        )
     return methods
 
 

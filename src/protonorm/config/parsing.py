@@ -15,6 +15,7 @@ import yaml
 from yaml.reader import ReaderError
 
 from protonorm.config.kinds import COMPONENTS, KINDS
+from protonorm.core.own_code import name_missing
 from protonorm.core.text import shortened
 from protonorm.core.types import shown
 
@@ -94,6 +95,8 @@ def read_seeds(value: Any) -> list[Any]:
     if isinstance(value, str):
         value = [parse_value("seeds", seed) for seed in value.split(",")]
     seeds = list(value) if isinstance(value, Sequence) else [value]
+    if text := [seed for seed in seeds if isinstance(seed, str)]:
+        raise ValueError(f"seeds must be a number, or a list as 0,1,2, got {shown(text[0])}.")
     if not seeds:
         raise ValueError("seeds must have at least one seed, as in seeds=0,1,2, got [].")
     if repeated := [seed for place, seed in enumerate(seeds) if seed in seeds[:place]]:
@@ -154,6 +157,11 @@ def with_path(dataset: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(name, str) or ".py:" in name:
         return dataset
     base, colon, path = name.partition(":")
+    if base not in KINDS["dataset"].table() and os.path.exists(name):
+        raise ValueError(
+            f"{shown(name)} is a path; say what it holds, as in dataset=folder:{shortened(name)}. Known: "
+            f"{', '.join(entry for entry in KINDS['dataset'].table())}."
+        )
     if not colon or base not in KINDS["dataset"].table():
         return dataset
     if dataset.get("path", path) != path:
@@ -195,8 +203,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of settings."""
     name = shortened(str(path), LONGEST)
     if path.suffix not in (".yaml", ".yml"):
+        from protonorm.config.experiment import Experiment  # imports torch
+
+        name_missing(str(path), "algorithm")
         close = get_close_matches(str(path), KINDS["algorithm"].table(), n=1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
+        hint = f"; did you mean {path}=…?" if str(path) in Experiment.model_fields else hint
         raise ValueError(
             f"{shown(str(path))} is neither a setting (key=value) nor a YAML file (.yaml) nor a method{hint}"
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from protonorm.core.algorithm import Additive, Algorithm, Step
     from protonorm.core.combine import Contribution, Sums
-    from protonorm.core.model import NetworkRecipe, SplitModel
+    from protonorm.core.model import NetworkRecipe, SplitModel, keep_trained
     from protonorm.core.node import Client, Server
     from protonorm.core.randomness import SERVER, one_thread, seeded
     from protonorm.core.samples import Samples
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PLACES = {
     **dict.fromkeys(("Additive", "Algorithm", "Step"), "algorithm"),
     **dict.fromkeys(("Contribution", "Sums"), "combine"),
-    **dict.fromkeys(("NetworkRecipe", "SplitModel"), "model"),
+    **dict.fromkeys(("NetworkRecipe", "SplitModel", "keep_trained"), "model"),
     **dict.fromkeys(("Client", "Server"), "node"),
     **dict.fromkeys(("SERVER", "one_thread", "seeded"), "randomness"),
     **dict.fromkeys(("Samples",), "samples"),
@@ -30,7 +30,7 @@ _PLACES = {
 __all__ = [
     "SERVER", "Additive", "Algorithm", "Client", "Contribution", "Counts", "Field", "Form", "InputSpec", "Lost",
     "NetworkRecipe", "Order", "Reply", "Samples", "Schema", "Server", "Slot", "SplitModel", "Step", "Sums", "Task",
-    "one_thread", "optional", "seeded", "slots_like",
+    "keep_trained", "one_thread", "optional", "seeded", "slots_like",
 ]  # fmt: skip
 
 

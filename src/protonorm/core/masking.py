@@ -80,6 +80,15 @@ def check_pledge(given: Pledge, context: bytes) -> None:
     _check(given.identity, given.signature, b"pledge", context, given.key)
 
 
+def is_valid(given: Pledge, context: bytes) -> bool:
+    """Return whether a pledge was signed by its member for this context."""
+    try:
+        check_pledge(given, context)
+    except ValueError:
+        return False
+    return True
+
+
 def digest_of_members(pledges: Sequence[Pledge], context: bytes, least: int) -> bytes:
     """Return the digest of all members of a round and their keys; `pledges` are in the order of their identities.
 

@@ -1,7 +1,8 @@
 """Networks split at the decision layer, and the interface of network factories."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -41,6 +42,37 @@ class SplitModel(nn.Module):
         """Compute the logits (B, K) of a batch."""
         logits: Tensor = self.head(self.features(x))
         return logits
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def keep_trained(network: Network) -> Network:
+    """Keep only what is trained in a network's state; for networks with pre-trained weights that stay as they are.
+
+    Parameters with `requires_grad=False` are then neither stored in clients' states nor sent, so they must be equal
+    whenever the network is built: read from a file, not drawn at random. Buffers are kept.
+
+    Args:
+        network: Network whose parameters are frozen already, such as one with LoRA matrices beside its layers.
+
+    Returns:
+        The same network.
+    """
+    for module in network.modules():
+        frozen = [name for name, weight in module.named_parameters(recurse=False) if not weight.requires_grad]
+        module.register_state_dict_post_hook(partial(_leave_out, frozen))
+        module.register_load_state_dict_pre_hook(partial(_put_back, frozen))
+    return network
+
+
+def _leave_out(names: list[str], module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    for name in names:
+        del state[prefix + name]
+
+
+def _put_back(names: list[str], module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    state.update({prefix + name: getattr(module, name) for name in names})
 
 
 class NetworkRecipe(Protocol):

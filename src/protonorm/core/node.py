@@ -16,7 +16,7 @@ from protonorm.core.own_failures import call_failure
 from protonorm.core.samples import Samples, augmentation
 from protonorm.core.training import Training
 from protonorm.errors import Diverged
-from protonorm.tensors import Tensors, restore, strip_prefix
+from protonorm.tensors import Tensors, kept_copy, restore, strip_prefix, to_cpu
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (logits (B, K) or inputs, labels (B,)) -> loss
 
@@ -128,6 +128,8 @@ class Client:
             module.train()
         total, count = torch.zeros((), device=self.device), 0
         for x, y in self.batches():
+            if settings.compile == "graphs":
+                torch.compiler.cudagraph_mark_step_begin()
             optimiser.zero_grad()
             if second is not None:
                 second.zero_grad()
@@ -193,7 +195,7 @@ class OptimiserMemory:
             state: dict[int, dict[str, Tensor]] = {}
             for name, value in strip_prefix(self._before, f"{self._calls}.{position}").items():
                 number, _, kind = name.partition(".")
-                state.setdefault(int(number), {})[kind] = value.clone()
+                state.setdefault(int(number), {})[kind] = kept_copy(value).clone()
             plain = optimiser.state_dict()
             shapes = [weight.shape for group in optimiser.param_groups for weight in group["params"]]
             for index, tensor in ((index, tensor) for index, of in state.items() for tensor in of.values()):
@@ -207,7 +209,7 @@ class OptimiserMemory:
             for number, values in optimiser.state_dict()["state"].items():
                 for kind, value in values.items():
                     if isinstance(value, Tensor):
-                        self.after[f"{self._calls}.{position}.{number}.{kind}"] = value.detach().cpu().clone()
+                        self.after[f"{self._calls}.{position}.{number}.{kind}"] = to_cpu(value)
                     elif value is not None:
                         name = f"{type(optimiser).__name__}, whose {kind} is a {type(value).__name__}"
                         raise ValueError(f"optimiser_state must be new with {name}: only tensors are kept.")

@@ -119,6 +119,11 @@ class Gaussian(Outgoing):
                 f"protect=gaussian must be for a method whose clients send prototypes or second moments alone, which "
                 f"its privacy covers, but those of {name} send {others}."
             )
+        elif self.colluding is not None and any(part.name.startswith("total.") for part in task.layout.parts):
+            raise ValueError(
+                f"protect.colluding must be left out for {name} with these settings: beside the sums it adds up "
+                "numbers of each message, which has a share of the noise alone."
+            )
 
     def check_rounds(self, task: Task) -> None:
         """Raise ValueError if not all rounds of a simulation fit into the ceiling."""

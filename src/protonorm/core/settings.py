@@ -81,6 +81,9 @@ def sentences(
         field, _ = _named(item["loc"], known)
         if field not in items or (_is_member(item) and not _is_member(items[field])):
             items[field] = item
+        elif items[field]["type"] == "literal_error" and not _is_member(item):  # names, or a number
+            other = item["msg"].partition(" should ")[2].removeprefix("be ")
+            items[field] = {**items[field], "msg": f"{items[field]['msg']}, or {other}"}
     lines = [_sentence(item, known, owner, prefix, hint) for item in islice(items.values(), COMPLAINTS)]
     more = [f"There are {len(items) - COMPLAINTS} more like these."] if len(items) > COMPLAINTS else []
     return "\n".join([*lines, *more])
@@ -99,10 +102,15 @@ def _sentence(item: Any, known: Mapping[str, Any], owner: str, prefix: str, hint
             return f"Names of settings must be strings, got {shown(item['loc'][0])}."
         case "value_error":
             return str(item["ctx"]["error"])
+    if item["type"] == "string_pattern_mismatch":  # the alternatives of the pattern, N for its number
+        words = item["ctx"]["pattern"].strip("^$()").replace(r"[1-9]\d{0,8}", "N").split("|")
+        return f"{prefix}{shortened(field)} must be {', '.join(words[:-1])} or {words[-1]}, got {shown(item['input'])}."
     message = re.split(", (?:unable|got a|not) | after validation", item["msg"])[0]  # pydantic's words on the value
     must = re.sub(r"^\w+ (?:should|must) ", "", message)
     member = f" as number {item['loc'][-1] + 1} of the list" if _is_member(item) else ""
-    return f"{prefix}{shortened(field)} must {must}, got {shown(item['input'])}{member}."
+    listed = item["type"] in ("float_parsing", "int_parsing") and "," in str(item["input"])
+    several = "; `protonorm sweep` runs several values" if listed else ""
+    return f"{prefix}{shortened(field)} must {must}, got {shown(item['input'])}{member}{several}."
 
 
 def _is_member(item: Any) -> bool:

@@ -35,6 +35,7 @@ Course = Literal["constant", "cosine", "step", "exponential"]
 Augmentation = Literal["none", "flip", "crop+flip"]
 Precision = Literal["float32", "bfloat16"]
 Metrics = Literal["usual", "ranking"]
+Compile = bool | Literal["graphs"]
 
 OUTGOING: dict[str, Entry] = {
     "none": Entry("protonorm.core.training:Unchanged", "replies leave as they are"),
@@ -268,6 +269,7 @@ class Training(BaseModel):
     device: str = Field(default="cpu", description="where to compute: cpu, cuda, cuda:1")
     precision: Precision = Field(default="float32", description="of the networks' products: float32 or bfloat16")
     lowering: bool = Field(default=True, description="exact forms of convolutions that a CPU computes faster")
+    compile: Compile = Field(default=False, description="train networks in code that torch compiles; graphs: on CUDA")
 
     @model_validator(mode="after")
     def _refuse_unused_settings(self) -> Self:

@@ -3,30 +3,26 @@
 from protonorm.core.registry import Entry
 
 
-def _further(name: str, summary: str, settings: str) -> Entry:
-    return Entry(f"protonorm.data.assignments:{name}", summary, {"settings": f"{settings}, seed".lstrip(", ")})
+def _partition(name: str, summary: str, settings: str = "") -> Entry:
+    return Entry(f"protonorm.data.{name}", summary, {"settings": f"{settings}, seed".lstrip(", ")})
 
+
+_IID = "the same mixture and the same number of samples for every client"
+_DIRICHLET = "each class divided in Dirichlet shares: the paper's practical heterogeneity"
+_PATHOLOGICAL = "a few classes for each client, in unequal numbers: the paper's pathological heterogeneity"
+_QUANTITY = "the same mixture for all, in unequal numbers"
+_FEATURE = "all classes, from dark to light or along a column"
+_NATURAL = "samples of one domain, writer or site, as the data's groups say"
+_INDEX = "what a file says: positions for each client, or owners of samples"
 
 PARTITIONS: dict[str, Entry] = {
-    "iid": Entry(
-        "protonorm.data.partitions:IID",
-        "the same mixture and the same number of samples for every client",
-        {"settings": "seed"},
-    ),
-    "dirichlet": Entry(
-        "protonorm.data.partitions:Dirichlet",
-        "each class divided in Dirichlet shares: the paper's practical heterogeneity",
-        {"settings": "alpha, least, retries, seed"},
-    ),
-    "pathological": Entry(
-        "protonorm.data.partitions:Pathological",
-        "a few classes for each client, in unequal numbers: the paper's pathological heterogeneity",
-        {"settings": "classes_per_client, seed"},
-    ),
-    "quantity": _further("Quantity", "the same mixture for all, in unequal numbers", "alpha, least, retries"),
-    "feature": _further("Feature", "all classes, from dark to light or along a column", "strictness, column"),
-    "natural": _further("Natural", "samples of one domain, writer or site, as the data's groups say", ""),
-    "index": _further("Index", "what a file says: positions for each client, or owners of samples", "path"),
+    "iid": _partition("partitions:IID", _IID),
+    "dirichlet": _partition("partitions:Dirichlet", _DIRICHLET, "alpha, least, retries"),
+    "pathological": _partition("partitions:Pathological", _PATHOLOGICAL, "classes_per_client"),
+    "quantity": _partition("assignments:Quantity", _QUANTITY, "alpha, least, retries"),
+    "feature": _partition("assignments:Feature", _FEATURE, "strictness, column"),
+    "natural": _partition("assignments:Natural", _NATURAL),
+    "index": _partition("assignments:Index", _INDEX, "path"),
 }
 
 

@@ -51,9 +51,8 @@ def with_trunks(recipes: Sequence[Recipe], inputs: Inputs) -> tuple[list[Recipe]
             digest = frozen.digest
             if digest not in features:
                 features[digest] = open_features(frozen, inputs, recipe.device)
-            recipe = replace(
-                recipe, network=frozen.name, trunk=Trunk(frozen.trunk_name, digest, features[digest].shape[1])
-            )
+            trunk = Trunk(frozen.trunk_name, digest, features[digest].shape[1])
+            recipe = replace(recipe, network=frozen.name, trunk=trunk)
         completed.append(recipe)
     return completed, features
 
@@ -83,12 +82,9 @@ def compute(frozen: FrozenNetwork, inputs: Inputs, device: str = "cpu") -> Featu
     Every batch is computed by one thread, and the last is filled up, so that neither the number of cores nor the other
     samples of a data set change the bits of a sample's features.
     """
-    trunk, rows, description = (
-        frozen.load().to(device),
-        view(inputs).split(BATCH),
-        f"Computing features of {frozen.trunk_name}",
-    )
-    with one_thread(), explained(f"{frozen.trunk_name}", inputs.shape[1:]):
+    trunk, rows = frozen.load().to(device), view(inputs).split(BATCH)
+    description = f"Computing features of {frozen.trunk_name}"
+    with one_thread(), explained(frozen.trunk_name, inputs.shape[1:]):
         first = _full(trunk, rows[0])
         require_room(4 * len(inputs) * first.shape[1], "The features", "fewer samples are needed")
         features: Features = np.empty((len(inputs), first.shape[1]), np.float32)

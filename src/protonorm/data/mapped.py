@@ -79,11 +79,8 @@ def open_copy(root: Path, name: str, version: str, read: Callable[[], Arrays]) -
         ) from error
     owned = () if arrays.owner is None else (arrays.owner, arrays.split)
     samples, *size = arrays.images.shape
-    about = {
-        "samples": samples,
-        "size": size,
-        "sha256": content_hash(arrays.images, arrays.labels, *owned, arrays.groups),
-    }
+    sha256 = content_hash(arrays.images, arrays.labels, *owned, arrays.groups)
+    about = {"samples": samples, "size": size, "sha256": sha256}
     try:
         if damage:
             try:

@@ -173,7 +173,8 @@ def read_prepared(path: Path, options: object = None) -> Arrays:
     """Read a prepared file; raise a ValueError if it is invalid. No options of user data apply to it."""
     with open_npz(path) as file:
         if missing := [name for name in ("images", "labels") if name not in file]:
-            raise ValueError(f"it lacks {' and '.join(missing)}")
+            vectors = "; array:PATH reads vectors" if "inputs" in file or "features" in file else ""
+            raise ValueError(f"it lacks {' and '.join(missing)}{vectors}")
         file.refuse("owner")
         arrays = check_arrays(file.read("images"), file.read("labels"), file.get("split"), file.get("classes"))
         return arrays._replace(groups=file.get("groups"))

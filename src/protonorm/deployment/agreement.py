@@ -46,14 +46,7 @@ LARGEST_BUNDLE = LARGEST_FILE + 2**17  # bytes
 
 
 AMENDABLE = (
-    "rounds",
-    "algorithm",
-    "server_lr",
-    "server_batch_size",
-    "evaluated",
-    "evaluate_every",
-    "amends",
-    "members",
+    *("rounds", "algorithm", "server_lr", "server_batch_size", "evaluated", "evaluate_every", "amends", "members"),
 )
 
 
@@ -151,36 +144,6 @@ class Agreement(Document):
         terms = cls.checked({**plain, "algorithm": _plain(describe("algorithm", method))}, "The agreement")
         robust = "combine" not in plain and terms.task.combines
         return cls.checked({**terms.plain(), "combine": ROBUST_RULE}, "The agreement") if robust else terms
-
-    @classmethod
-    def of_task(
-        cls,
-        task: Task,
-        evaluated: Sequence[str] = ("test",),
-        evaluate_every: int = 1,
-        *,
-        reproducible: bool = False,
-        members: Sequence[str] = (),
-    ) -> Self:
-        """Create the agreement of a task; raise ValueError if its method or network is not available by name."""
-        shared = task.shared_network
-        named = is_frozen(shared.name) if shared and ".py:" not in shared.name else False
-        if shared is not None and not named and not isinstance(shared.describe(), str):
-            raise ValueError(f"The network {shared.name} is code of one party's own; a federation shares named ones.")
-        terms = {name: getattr(task, name) for name in OF_TASK} | {
-            "format": 1,
-            "algorithm": _plain(describe("algorithm", task.algorithm)),
-            "classes": list(task.classes),
-            "input": task.input.describe() if shared is not None and task.input is not None else None,
-            "shared_network": None if shared is None else shared.name,
-            "evaluated": list(evaluated),
-            "evaluate_every": evaluate_every,
-            "reproducible": reproducible,
-            "members": list(members),
-            "trunks": [trunk._asdict() for trunk in task.trunks],
-            "shared_trunk": shared.trunk._asdict() if isinstance(shared, Recipe) and shared.trunk else None,
-        }
-        return cls.checked(terms, "The agreement")
 
     @classmethod
     def read(cls, content: bytes, where: str = "The agreement") -> Self:
@@ -376,4 +339,6 @@ class Bundle(Document):
         """Raise ValueError if a public key is not the registered one."""
         if check_public_line(line) != self.public_key:
             expected, actual = key_fingerprint(self.public_key), key_fingerprint(line)
-            raise ValueError(f"The bundle is for the key {expected}; the key here is {actual}.")
+            raise ValueError(
+                f"The bundle is for the key {expected}; the key here is {actual}: --folder names its client."
+            )

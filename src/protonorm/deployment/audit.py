@@ -121,11 +121,8 @@ def verify(path: Path, noted: str = "") -> Verified:
         if problem:
             problems.append(f"Line {row} {problem}.")
         elif line["number"] != expected:
-            missing = (
-                f"line {expected} is missing"
-                if line["number"] == expected + 1
-                else f"lines {expected} to {line['number'] - 1} are missing"
-            )
+            last = line["number"] - 1
+            missing = f"{f'line {last} is' if last == expected else f'lines {expected} to {last} are'} missing"
             moved = f"it has the number {line['number']} and follows on {expected - 1}"
             problems.append(f"Line {row} is not in its place: {missing if line['number'] > expected else moved}.")
         elif before is not None and line["before"] != before:

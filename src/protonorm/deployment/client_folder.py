@@ -15,6 +15,7 @@ logs/         client.jsonl for machines, client.log for people
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -41,6 +42,7 @@ class ClientFolder:
     def __init__(self, path: Path, settings: ClientSettings) -> None:
         self.path, self.settings = path, settings
         self.begin_anew = False  # whether to start from a new network if the client's state is lost
+        self.show: Callable[[str], None] | None = None  # shows log lines at the terminal
         self.tls = TlsFiles(*(path / name for name in ("authority.crt", "client.crt", "client.key")))
         self.public_key_file = path / "client.pub"
         self.new_key, self.new_public_key = path / "new.key", path / "new.pub"  # until its bundle is confirmed
@@ -139,13 +141,9 @@ class ClientFolder:
         replace(self.tls.authority, bundle.authority.encode())
         replace(self.tls.certificate, bundle.certificate.encode())
         replace(self.path / BUNDLE, bundle.write())
-        terms = {
-            "federation": bundle.federation,
-            "client": bundle.client,
-            "server": address_of(bundle.host, bundle.port),
-        }
-        digests = {"bundle": bundle.digest, "agreement": bundle.terms.digest}
-        self.trail.write("confirmed", **terms, **digests, allowed=self.settings.allowed, how=how)
+        about = {"federation": bundle.federation, "client": bundle.client}
+        about |= {"server": address_of(bundle.host, bundle.port), "bundle": bundle.digest}
+        self.trail.write("confirmed", **about, agreement=bundle.terms.digest, allowed=self.settings.allowed, how=how)
 
     def change(self, **changes: Any) -> None:
         """Change the owner's settings and write them."""
@@ -189,17 +187,22 @@ class ClientFolder:
             from protonorm.deployment.events import Log
 
             replace(self.offer_file, terms.write())
-            changes = ", ".join(differing(terms.plain(), confirmed[-1].plain()))
+            before = confirmed[-1].plain() | {"amends": terms.plain()["amends"]}
+            changes = ", ".join(differing(terms.plain(), before))
             sentence = f"The server proposes other terms: {changes}. `protonorm deploy accept` shows and confirms them."
-            Log(self.log_folder, "client").write("offered", sentence, "warning")
+            Log(self.log_folder, "client", self.show).write("offered", sentence, "warning")
         return False
+
+    def check(self, terms: Agreement) -> None:
+        """Raise ValueError for terms that the owner's policy does not allow."""
+        if policy := self.policy:
+            policy.check(terms)
 
     def accept(self) -> None:
         """Confirm the amended terms that the server proposes."""
         terms = self.offered
         assert terms is not None
-        if policy := self.policy:
-            policy.check(terms)
+        self.check(terms)
         make_folder(self.amendments)
         replace(self.amendments / f"{terms.digest[:16]}.json", terms.write())
         self.offer_file.unlink(missing_ok=True)
@@ -239,7 +242,7 @@ class ClientFolder:
         from protonorm.deployment.node import Node
 
         def log_cause(cause: str) -> None:  # causes of errors are not sent to the server
-            Log(self.log_folder, "client").write("cause", cause, "warning")
+            Log(self.log_folder, "client", self.show).write("cause", cause, "warning")
 
         site, policy = self.site(), self.policy
         self._note_samples(site)

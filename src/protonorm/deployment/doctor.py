@@ -21,7 +21,7 @@ from cryptography import x509
 
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.federation_folder import FederationFolder
-from protonorm.deployment.https.client import https_connection
+from protonorm.deployment.https.client import https_connection, proxy_address
 from protonorm.deployment.keys import check_private, problems_of, problems_of_client, read_certificate, same_key
 from protonorm.deployment.process_lock import is_locked, lock_owner
 from protonorm.deployment.settings import TlsFiles, address_of
@@ -89,7 +89,10 @@ def find_server(host: str, port: int, authority: Path, name: str = "", own: TlsF
     try:
         http.client.HTTPConnection.connect(connection)  # without TLS, which is looked at separately
     except ConnectionRefusedError:
-        yield Finding("port", False, f"No server listens at {where}: the server is not running, or at another port.")
+        text = f"No server listens at {where}: the server is not running, or at another port."
+        if proxy := proxy_address(host):
+            text = f"Nothing listens at {proxy}, which HTTPS_PROXY names: set the right proxy, or NO_PROXY={host}."
+        yield Finding("port", False, text)
     except TimeoutError:
         text = f"{where} did not answer within {PATIENCE:g} seconds: a firewall may be between, or the machine is off."
         yield Finding("port", False, text)
@@ -181,7 +184,11 @@ def look_at_client(folder: ClientFolder) -> Findings:
     if not bundled.ok:
         return
     bundle = folder.bundle
-    yield (name := find_name(bundle.host))
+    if proxy := proxy_address(bundle.host):
+        name = Finding("name", True, f"{bundle.host} is looked up by the proxy {proxy}, which HTTPS_PROXY names.")
+    else:
+        name = find_name(bundle.host)
+    yield name
     if private.ok:
         problems = problems_of_client(*folder.tls)
         yield from (Finding("certificate", False, problem) for problem in problems)

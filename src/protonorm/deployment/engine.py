@@ -33,6 +33,10 @@ from protonorm.tensors import Tensors
 OFFERING, KEEPING = 10.0, 60.0  # seconds to answer whether terms are confirmed, and to take the last message
 STATUS = {"asked": "was asked", "answered": "has answered", "delivered": "was sent what it keeps"}
 STATUS |= {"acknowledged": "has what it keeps"}
+MASKING = {
+    "delivered": "was asked for its part of the secure sum",
+    "acknowledged": "has sent its part of the secure sum",
+}
 OUTSIDE: dict[What, What] = {"asked": "delivered", "answered": "acknowledged"}  # events of calls outside of rounds
 PATIENCE = 600.0  # default deadline in seconds
 NAMED = 5  # maximal number of clients named in a message
@@ -94,12 +98,12 @@ class FederationEngine:
         notify: Observer = ignore,
         clock: Callable[[], float] = time.monotonic,
         chosen: int = 0,
-        grace: float | None = None,
-        patience: int | None = None,  # missed rounds after which a client is set aside; None: never
         missed: Mapping[int, int] | None = None,  # consecutive missed rounds by client
         note: Callable[[int, int], None] = lambda id, missed: None,  # keeps such a number
     ) -> None:
-        self.grace, self.patience, self.missed, self._note = grace, patience, dict(missed or {}), note
+        self.grace: float | None = None
+        self.patience: int | None = None  # missed rounds after which a client is set aside; None: never
+        self.missed, self._note = dict(missed or {}), note
         self._agreement, self._transport, self._policy = agreement, transport, policy
         self._notify, self._clock = notify, clock
         self.guard = Guard(agreement, on_refusal=self._report_refusal)
@@ -113,6 +117,7 @@ class FederationEngine:
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
         self._quiet = False  # whether the current call is no part of a round
         self._outside: Mapping[What, What] = {}  # its events that are reported, and as what
+        self._status: Mapping[str, str] = STATUS  # and in which words
         self._offered: set[tuple[int, str]] = set()  # clients with the digests of amended terms that they were sent
 
     def train(self, orders: Orders, messages: Messages, deadline: float | None = None) -> Replies:
@@ -130,22 +135,20 @@ class FederationEngine:
         self._notify(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         outcomes = self._call(kind, orders, messages, parts)
-        masked = self._sum(orders, outcomes) if self._agreement.task.secure else None
-        for answer in outcomes.values():
+        masked = self._sum(orders, outcomes, messages) if self._agreement.task.secure else None
+        for id, answer in outcomes.items():
             if isinstance(answer, Lost):
                 yield answer
             else:
-                header = answer.header
-                message = answer.message if masked is None else masked.get(header.client, {})
-                yield Reply(header.client, message, header.metrics, header.seconds, answer.counts)
+                message = answer.message if masked is None else masked.get(id, {})
+                yield Reply(id, message, answer.header.metrics, answer.header.seconds, answer.counts)
 
-    def _sum(self, orders: Orders, outcomes: Outcomes) -> dict[int, Tensors]:
+    def _sum(self, orders: Orders, outcomes: Outcomes, messages: Messages) -> dict[int, Tensors]:
         """Return the masked messages of the members of a secure sum; none if the round is burned."""
-        patience = PATIENCE if self._policy.deadline is None else self._policy.deadline
         answers = {id: answer for id, answer in outcomes.items() if isinstance(answer, Answer)}
-        ask = partial(self.ask, patient=True, deadline=patience)
+        ask = partial(self.ask, patient=True, deadline=self._deadline)
         try:
-            return collect(self._agreement, orders, answers, ask)
+            return collect(self._agreement, orders, answers, message_for(messages, orders[0].id), ask)
         except ValueError as error:
             sentence = f"Round {self._round} is burned, and yields nothing: {str(error).rstrip('.')}."
             self._notify(Event("burned", sentence, self._round))
@@ -153,23 +156,18 @@ class FederationEngine:
 
     def evaluate(self, orders: Orders, messages: Messages, parts: Sequence[str]) -> Iterator[Counts | Lost]:
         """Evaluate clients by a separate request; yield Lost for clients whose owners do not allow it."""
-        for answer in self._call("evaluate", orders, messages, parts).values():
+        for id, answer in self._call("evaluate", orders, messages, parts).items():
             if isinstance(answer, Lost):
                 yield answer
             else:
-                id = answer.header.client
                 yield Counts(id, answer.counts) if answer.counts else Lost(id, WITHHELD)
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Report a committed round; clients learn from the next request which states they may delete."""
         self.committed, self.chosen = round, chosen
-        numbers = {
-            "replied": len(replied),
-            "lost": self._asked - len(replied),
-            "seconds": self._clock() - self._start,
-            "bytes_up": self.bytes_up - self._bytes_before[0],
-            "bytes_down": self.bytes_down - self._bytes_before[1],
-        }
+        up, down = self.bytes_up - self._bytes_before[0], self.bytes_down - self._bytes_before[1]
+        numbers = {"replied": len(replied), "lost": self._asked - len(replied), "seconds": self._clock() - self._start}
+        numbers |= {"bytes_up": up, "bytes_down": down}
         sentence = f"Round {round} is done: {len(replied)} of {self._policy.clients} clients took part."
         self._notify(Event("committed", sentence, round, numbers=numbers))
 
@@ -187,18 +185,21 @@ class FederationEngine:
         orders = [Order(id, round, 0) for id in sorted(ids)]
         for order in orders:
             if (order.id, terms.digest) not in self._offered:  # offers are repeated, and told once
-                sentence = f"Round {round}: {self._policy.label(order.id)} is asked to confirm amended terms."
+                sentence = f"Round {round}: {self._policy.label(order.id)} is to confirm amended terms."
                 self._notify(Event("delivered", sentence, round, order.id, digest=terms.digest))
         self._offered |= {(order.id, terms.digest) for order in orders}
         answers = self.ask("amend", orders, {TERMS: content}, deadline=OFFERING)
-        return [
-            id for id, answer in answers.items() if isinstance(answer, Answer) and answer.header.metrics.get(CONFIRMED)
-        ]
+        replies = {id: answer for id, answer in answers.items() if isinstance(answer, Answer)}
+        return [id for id, answer in replies.items() if answer.header.metrics.get(CONFIRMED)]
 
     def renew(self, agreement: Agreement, policy: Policy) -> None:
         """Go on with other members, or by amended terms."""
         self._agreement, self._policy = agreement, policy
         self.guard.adopt(agreement)
+
+    @property
+    def _deadline(self) -> float:
+        return PATIENCE if self._policy.deadline is None else self._policy.deadline
 
     @property
     def aside(self) -> set[int]:
@@ -236,6 +237,7 @@ class FederationEngine:
         if not orders:
             return {}
         self._quiet, self._outside = deadline is not None, {} if kind == "amend" else OUTSIDE
+        self._status = STATUS | (MASKING if kind in ("members", "mask") else {})
         call = self._begin(kind, orders, messages, parts, deadline, patient=patient)
         while True:
             now = self._clock()
@@ -300,10 +302,9 @@ class FederationEngine:
             turns.append(Turn(order, write_request(RequestHeader.model_validate(fields), bodies[id(message)])))
         if deadline is not None:
             return Call(turns, lambda clients: 0, self._clock(), deadline, patient=patient)
-        deadline, now = PATIENCE if self._policy.deadline is None else self._policy.deadline, self._clock()
         least, needed = self._agreement.least_answers if "train" in kind else 0, self._policy.needed
         quorum = lambda clients: max(least, needed(clients))  # noqa: E731
-        return Call(turns, quorum, now, deadline, patient=patient, aside=self.aside, grace=self.grace)
+        return Call(turns, quorum, self._clock(), self._deadline, patient=patient, aside=self.aside, grace=self.grace)
 
     def _push(self, call: Call, now: float) -> None:
         """Send the requests that are due."""
@@ -355,9 +356,10 @@ class FederationEngine:
             reasons = {turn.order.id: turn.reason.rstrip(".") or "it has not answered yet" for turn in missing[:NAMED]}
             named = [f"{self._policy.label(id)} ({reason})" for id, reason in reasons.items()]
             more = [f"and {len(missing) - NAMED} more"] if len(missing) > NAMED else []
+            enough = answered >= call.needed
             sentence = (
-                f"Round {self._round} waits: {answered} of {len(call.turns)} clients have answered, {call.needed} "
-                f"must; missing: {', '.join([*named, *more])}."
+                f"Round {self._round} waits{' a while for others' if enough else ''}: {answered} of {len(call.turns)} "
+                f"clients have answered, {call.needed} must; missing: {', '.join([*named, *more])}."
             )
             numbers = {"answered": answered, "needed": call.needed}
             self._notify(Event("waiting", sentence, self._round, numbers=numbers))
@@ -367,7 +369,7 @@ class FederationEngine:
         if self._quiet and what not in self._outside:
             return
         what = self._outside[what] if self._quiet else what
-        status = STATUS.get(what, f"is {what}: {turn.reason.rstrip('.')}")
+        status = self._status.get(what, f"is {what}: {turn.reason.rstrip('.')}")
         sentence = f"Round {self._round}: {self._policy.label(turn.order.id)} {status}."
         self._notify(Event(what, sentence, self._round, turn.order.id, numbers=numbers, digest=digest))
 

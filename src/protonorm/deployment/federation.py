@@ -24,6 +24,7 @@ from protonorm.deployment.call import AGAIN
 from protonorm.deployment.engine import FederationEngine, Transport
 from protonorm.deployment.events import Event, Observer, ignore
 from protonorm.deployment.guard import LARGEST_SCALE, check_scale
+from protonorm.deployment.settings import listed
 from protonorm.errors import Diverged
 from protonorm.federation.policy import Policy
 from protonorm.federation.rounds import Renew, Round, begin, run_rounds
@@ -200,9 +201,13 @@ class Members:
             if len(among) >= needed or point.round >= self.agreement.rounds:
                 break
             confirmed = f"{len(among)} of {len(membership.members)} members have confirmed its terms"
-            sentence = f"Round {point.round + 1} waits: {confirmed}, {needed} must."
+            missing = listed([membership.names[id] for id in membership.members if id not in among])
+            sentence = (
+                f"Round {point.round + 1} waits: {confirmed}, {needed} must; missing: {missing}. Their owners do it by "
+                "`protonorm deploy accept` while their clients run."
+            )
             if sentence != said:
-                self._notify(Event("waiting", sentence, point.round + 1))
+                self._notify(Event("waiting", sentence, point.round + 1, numbers={"needed": needed}))
             said, pause = sentence, min(2 * pause, LONGEST_PAUSE)
             engine.pull(pause)
         self._describe(membership)
@@ -210,7 +215,12 @@ class Members:
         engine.renew(self.agreement, self.policy)
         if (self.agreement.digest, list(self.policy.participants)) != before:
             names = ", ".join(membership.names[id] for id in self.policy.participants) or "nobody"
-            sentence = f"From round {point.round + 1} on members are: {names}; agreement {self.agreement.fingerprint}."
+            away = listed([membership.names[id] for id in membership.members if id not in among])
+            unconfirmed = f" Until they confirm them, these are not asked: {away}." if away else ""
+            sentence = (
+                f"From round {point.round + 1} on members are: {names}; agreement {self.agreement.fingerprint}."
+                f"{unconfirmed}"
+            )
             self._notify(Event("members", sentence, point.round + 1, numbers={"rounds": self.agreement.rounds}))
         trained = point.trained + [0] * (len(membership.names) - len(point.trained))
         return self.agreement.task, self.loop_policy, point._replace(trained=trained)

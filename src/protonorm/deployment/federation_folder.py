@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from filelock import FileLock
+from pydantic import TypeAdapter, ValidationError
 
 from protonorm.core.types import shown
 from protonorm.deployment.audit import Trail, fingerprints
@@ -36,8 +37,6 @@ FEDERATION_VARIABLE = "PROTONORM_FEDERATION"  # environment variable with the de
 FEDERATION, AGREEMENT, ROSTER, LOCK = "federation.json", "agreement.json", "roster.json", "lock"
 UPDATE = "update"  # content of run.wanted, where a method that is finished shall go on
 RENEWAL = dt.timedelta(days=365)  # `renew` replaces clients' certificates that end sooner
-TEXTS = ("name", "public_key", "certificate", "gone", "confirmed")
-KINDS = {"id": int, "revoked": bool, "missed": int} | dict.fromkeys(TEXTS, str)  # of a member
 
 
 class Member(NamedTuple):
@@ -56,6 +55,9 @@ class Member(NamedTuple):
     def active(self) -> bool:
         """Whether the client is a member whose key is accepted."""
         return not (self.revoked or self.gone)
+
+
+MEMBERS = TypeAdapter(list[Member])
 
 
 class FederationFolder:
@@ -155,11 +157,9 @@ class FederationFolder:
         status = file.stat()
         stamp = status.st_mtime_ns, status.st_size
         if self._read is None or self._read[0] != stamp:
-            plain = read_json(file).get("members")
             try:
-                members = [Member(**member) for member in plain or []]
-                assert all(type(getattr(member, name)) is kind for member in members for name, kind in KINDS.items())
-            except (TypeError, AssertionError):
+                members = MEMBERS.validate_python(read_json(file).get("members") or [], strict=True)
+            except ValidationError:
                 raise ValueError(f"{file} is damaged: expected clients with id, name and public_key.") from None
             if [member.id for member in members] != list(range(len(members))):
                 raise ValueError(f"{file} is damaged: its clients are not numbered 0, 1, 2 and so on.")
@@ -177,7 +177,12 @@ class FederationFolder:
             if old is not None and old.active:
                 raise ValueError(f"There is a client {shown(old.name)} already, number {old.id}.")
             for other in members:
-                if other.public_key == key and (other is not old or other.revoked):
+                if other is old and other.revoked and other.public_key == key:
+                    raise ValueError(
+                        f"This key of client {shown(name)} was revoked, and is not taken again: `protonorm deploy "
+                        "rekey` on the client's machine makes another, and keeps its state."
+                    )
+                if other.public_key == key and other is not old:
                     raise ValueError(
                         f"This key is that of client {shown(other.name)}; every client has one of its own."
                     )
@@ -214,9 +219,8 @@ class FederationFolder:
         members = self.roster
         member = next((other for other in members if other.name.lower() == name.lower()), None)
         if member is None:
-            raise ValueError(
-                f"There is no client {shown(name)}; there are {listed([other.name for other in members])}."
-            )
+            names = listed([other.name for other in members])
+            raise ValueError(f"There is no client {shown(name)}; there are {names}.")
         return member
 
     def change(self, id: int, **fields: Any) -> Member:
@@ -290,9 +294,8 @@ class FederationFolder:
             previous = before.get(member.id, {})
             changed = {name: value for name, value in member._asdict().items() if previous.get(name) != value}
             if changed:
-                self.trail.write(
-                    "member", client=member.id, name=member.name, changed={**changed, **fingerprints(changed)}
-                )
+                changed |= fingerprints(changed)
+                self.trail.write("member", client=member.id, name=member.name, changed=changed)
 
     def bundle(self, member: Member) -> Bundle:
         """Create a client's bundle, which contains no secret."""

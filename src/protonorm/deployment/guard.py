@@ -44,8 +44,8 @@ OnRefusal = Callable[[Refusal], None]
 class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
-    def __init__(self, agreement: Agreement, scale: float = LARGEST_SCALE, on_refusal: OnRefusal | None = None) -> None:
-        self._agreement, self._task, self._scale, self._on_refusal = agreement, agreement.task, scale, on_refusal
+    def __init__(self, agreement: Agreement, on_refusal: OnRefusal | None = None) -> None:
+        self._agreement, self._task, self._on_refusal = agreement, agreement.task, on_refusal
         schema = self._task.received_schema
         self.largest = largest_message(schema, schema.up) + largest_counts(self._task) + PER_TENSOR * self._task.secure
         self.refused: Counter[Why] = Counter()
@@ -77,7 +77,7 @@ class Guard:
             header, body = read_answer_header(content, self.largest)
             message, _ = read_answer_tensors(body)
             answer_schema(self._task, header.kind).check_up(message, "it")
-            check_scale(Reply(header.client, message, header.metrics, header.seconds), self._scale)
+            check_scale(Reply(header.client, message, header.metrics, header.seconds))
         except (BadFrame, ValueError):
             return False
         return not header.declined
@@ -120,7 +120,7 @@ class Guard:
             message, counts = read_answer_tensors(body)
             self._check(sender, message, counts)
             stage = "scale"
-            check_scale(Reply(sender, message, header.metrics, header.seconds), self._scale)
+            check_scale(Reply(sender, message, header.metrics, header.seconds))
         except BadFrame as error:
             return refuse("malformed", str(error))
         except ValueError as error:

@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -166,17 +166,13 @@ def load_trained(folder: ClientFolder) -> TrainedClient:
 
 
 def trained_client(
-    terms: Agreement,
-    home: Home,
-    name: str,
-    federation: str,
-    network: Network | None = None,
-    window: str | None = None,
+    terms: Agreement, home: Home, name: str, federation: str, network: Network | None = None, window: str | None = None
 ) -> TrainedClient:
     """Build a trained client from what its own machine has kept."""
     round, trained, message = home.message()
     network_info, line = home.about(), read_history(home.folder).get(round, {})
-    info = _client_info(terms, network_info, line, (home.id, name, federation), (round, trained), window)
+    about = {"client": home.id, "name": name, "run": federation, "round": round, "trained": trained}
+    info = _client_info(terms, network_info, line, about, window)
     facts = _facts(terms, network_info, line, info, home)
     return assemble(info, facts, home.folder / MESSAGE, home.state(trained), message, OwnCode(network))
 
@@ -185,8 +181,7 @@ def _client_info(
     terms: Agreement,
     network_info: Mapping[str, Any],
     line: Mapping[str, Any],
-    names: tuple[int, str, str],
-    rounds: tuple[int, int],
+    about: Mapping[str, Any],
     window: str | None,
 ) -> ClientInfo:
     """Describe a trained client; the rule is recommended by the owner's own validation samples."""
@@ -200,23 +195,12 @@ def _client_info(
     if accuracies and line["validation"]["samples"]:
         best = max(accuracies, key=lambda rule: accuracies[rule])  # the first wins ties
         probability = default_rule(best, rules).probability
-        calibration = measured.get(probability, {}).get("calibration")
-        usual = Recommendation(
-            rule=best,
-            by="own validation",
-            validation=accuracies[best],
-            probability=probability,
-            calibration=calibration,
-        )
-    settings = {name: value for name, value in terms.algorithm.items() if name != "name"}
+        probable = {"probability": probability, "calibration": measured.get(probability, {}).get("calibration")}
+        usual = Recommendation(rule=best, by="own validation", validation=accuracies[best], **probable)
     plain = {
         "format": CLIENT_FORMAT,
-        "client": names[0],
-        "name": names[1],
-        "run": names[2],
-        "round": rounds[0],
-        "trained": rounds[1],
-        "algorithm": {"name": terms.algorithm["name"], **settings},
+        **about,
+        "algorithm": terms.algorithm,
         "headline": algorithm.headline,
         "recommended": usual,
         **{name: network_info[name] for name in ("network", "auxiliary", "lowered", "precision")},
@@ -233,14 +217,12 @@ def _facts(
     terms: Agreement, network_info: Mapping[str, Any], line: Mapping[str, Any], info: ClientInfo, home: Home
 ) -> Facts:
     """Return a client's origin and measured quality, from what its own machine has recorded."""
-    rows = []
-    for part in cast(tuple[Literal["validation", "test"], ...], ("validation", "test")):
-        measured = line.get(part, {"samples": 0, "rules": {}})
-        rows += [
-            Measured(part=part, rule=rule, samples=measured["samples"], **values)
-            for rule, values in measured["rules"].items()
-            if measured["samples"]
-        ]
+    rows = [
+        Measured.model_validate({"part": part, "rule": rule, "samples": measured["samples"], **values})
+        for part in ("validation", "test")
+        if (measured := line.get(part)) and measured["samples"]
+        for rule, values in measured["rules"].items()
+    ]
     last = max([info.round, *read_history(home.folder)])
     why = "the last one that the server published" if info.round >= last else "the best one by the validation samples"
     return Facts(

@@ -10,25 +10,22 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.training import Outgoing
 from protonorm.core.types import Format, Positive
+from protonorm.deployment.settings import Document
 from protonorm.files import damaged, pretty, read_json, replace
 
 LEDGER = "privacy.json"
 
 
-class Release(BaseModel):
+class Release(Document):
     """Record of a protected message, kept before it leaves."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    agreement: str
+    agreement: str  # SHA-256 of the federation's first agreement
     round: Annotated[int, Ge(1)]
     loss: Positive  # ρ of zCDP
 
 
-class Masked(BaseModel):
+class Masked(Document):
     """Record of a masked message, kept before it is masked."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     agreement: str  # SHA-256 of the federation's first agreement
     round: Annotated[int, Ge(1)]

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from protonorm.core.frames import BadFrame
 from protonorm.core.masking import Identity
 from protonorm.core.randomness import one_thread
 from protonorm.core.task import Order
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.guard import check_scale
 from protonorm.deployment.home import Home, own_measures
 from protonorm.deployment.ledger import LEDGER, Ledger, Release
 from protonorm.deployment.messages import (
@@ -38,8 +39,12 @@ from protonorm.files import replace
 from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, floats, root_mean_square
 
+if TYPE_CHECKING:
+    from protonorm.deployment.client_folder import ClientFolder
+
 FILE = "answer.bin"
 DIGEST = 32  # bytes of a SHA-256
+ADVICE = "Stop the client, and start it with a lower --lr, or with --set clip=1: it goes on from its last good state."
 TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # counts that are sent if only accuracy is allowed
 
 
@@ -75,16 +80,6 @@ class LastAnswer:
             replace(self.path, key + hashlib.sha256(answer).digest() + answer)
 
 
-class Owner(Protocol):
-    """Owner of a client, who confirms amended terms."""
-
-    def confirmed_terms(self) -> Sequence[Agreement]:
-        """Return the terms that are confirmed."""
-
-    def offer(self, terms: Agreement) -> bool:
-        """Return whether terms are confirmed; keep new ones for the owner to look at."""
-
-
 class Unable(Exception):
     """Error for a valid request that cannot be fulfilled; its text may be sent to the server, its cause may not."""
 
@@ -101,7 +96,7 @@ class Node:
         *,
         begin_anew: bool = False,  # whether to start from a new network if its state is lost
         on_error: Callable[[str], None] | None = None,  # receives causes of errors, which are not sent to the server
-        owner: Owner | None = None,
+        owner: ClientFolder | None = None,  # where its owner confirms amended terms
         received: float | None = None,  # largest root mean square of a tensor that the server publishes
         loss: bool = True,  # whether training losses and seconds are told
         record: Callable[..., None] = lambda event, **details: None,  # keeps the audit trail
@@ -116,6 +111,11 @@ class Node:
         self._ledger = store.folder.parent / LEDGER
         self._task, self._member = site.task, Member(identity, self._ledger, record)
         self._largest = largest_request(agreement)
+
+    @property
+    def agreement(self) -> Agreement:
+        """Terms of the last request."""
+        return self._agreement
 
     @property
     def site(self) -> OwnSite:
@@ -156,6 +156,7 @@ class Node:
             return
         for terms in self._owner.confirmed_terms():
             if terms.digest == digest:
+                self._owner.check(terms)
                 self._agreement, self._site = terms, self._site.by_terms(terms)
                 self._task = self._site.task
 
@@ -175,7 +176,7 @@ class Node:
         if header.agreement != self._agreement.digest:
             raise ValueError(
                 f"The server works by another agreement, {header.agreement[:16]}; "
-                f"the one confirmed here is {self._agreement.digest[:16]}."
+                f"the one confirmed here is {self._agreement.digest[:16]}. The server's owner has the bundle of today."
             )
         if header.client != self._site.id:
             raise ValueError(f"The request is for client {header.client}; this is client {self._site.id}.")
@@ -199,7 +200,8 @@ class Node:
             with one_thread():
                 return write_answer(self._train_and_evaluate(request))
         except Diverged as error:  # its message contains the learning rate, which is not disclosed
-            raise Unable(f"Its training left the finite numbers in round {request.header.round}.") from error
+            sentence = f"Its training left the finite numbers in round {request.header.round}."
+            raise Unable(sentence) from ValueError(f"{error} {ADVICE}")
         except OSError as error:
             raise Unable(f"A file of its own cannot be read or written: {error.strerror}.") from error
         except Unable:
@@ -228,6 +230,11 @@ class Node:
         order = Order(id, header.round, header.trained)
         state = first_state(self._task, self._site) if state is None else state
         state, reply = train_step(self._task, self._site, order, state, request.message)
+        try:
+            check_scale(reply)
+        except ValueError as error:  # the server would refuse it, and its owner would not hear of that
+            sentence = f"Its message of round {header.round} is not sent: {error}."
+            raise Unable(sentence) from ValueError(ADVICE)
         if reply.message and not self._task.secure:
             self._charge(header)
         self._store.save(id, header.round, state)
@@ -236,7 +243,7 @@ class Node:
         answer = self._header(header).model_copy(update=about if self._tells_loss else {})
         message = reply.message
         if self._task.secure:
-            message = self._member.pledge(self._agreement, header.round, message)
+            message = self._member.pledge(self._agreement, header.round, message, request.message)
         return Answer(answer, message, counts)
 
     def _sum(self, request: Request) -> Tensors:
@@ -266,7 +273,7 @@ class Node:
         protect = self._site.training.protect
         if not protect.private:
             return
-        release = Release(agreement=header.agreement, round=header.round, loss=protect.spends(self._task))
+        release = Release(agreement=self._agreement.root, round=header.round, loss=protect.spends(self._task))
         try:
             ledger = Ledger.read(self._ledger)
         except ValueError as error:

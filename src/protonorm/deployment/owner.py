@@ -16,7 +16,7 @@ from protonorm.core.robust import Rule
 from protonorm.core.text import listed
 from protonorm.core.training import MinimumCount, describe_outgoing, make_outgoing
 from protonorm.core.types import Count, Positive
-from protonorm.deployment.settings import Allowed, ClientSettings, Document
+from protonorm.deployment.settings import Allowed, ClientSettings, Document, full_value
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement
@@ -38,7 +38,9 @@ class OwnerPolicy(Document):
     rounds: Count | None = None  # largest number of rounds of an agreement
     combine: Annotated[list[Rule], MinLen(1)] | None = None  # rules by which the server may combine messages
     members: Count | None = None  # least number of members that a secure sum must have
-    protect: Annotated[Any, AfterValidator(make_outgoing), PlainSerializer(describe_outgoing)] = None
+    protect: Annotated[
+        Any, AfterValidator(make_outgoing), PlainSerializer(describe_outgoing, when_used="unless-none")
+    ] = None
     # outgoing step, as in the settings of training; None leaves it to these
     evaluation: Allowed = "classes"  # most that may be told of counts of right answers
     loss: bool = True  # whether training losses and seconds may be told; never with a claim of privacy
@@ -72,23 +74,22 @@ class OwnerPolicy(Document):
 
     def within(self, own: ClientSettings) -> ClientSettings:
         """Return a client's settings within the policy: its outgoing step, and no more told than it allows."""
-        least = min(own.allowed, self.evaluation, key=TOLD.index)
         step = own.protect if self.protect is None else self.protect
+        most: Allowed = "accuracy" if isinstance(step, MinimumCount) else "classes"  # by class it would be no secret
+        least = min(own.allowed, self.evaluation, most, key=TOLD.index)
         return ClientSettings.of(own.plain() | {"protect": describe_outgoing(step), "allowed": least})
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """List the terms for display as (label, value)."""
         for name, value in self.plain().items():
             if value is not None:
-                yield name, listed(list(map(str, value))) if isinstance(value, list) else str(value)
+                yield name, listed(list(map(str, value))) if isinstance(value, list) else full_value(value)
 
 
 def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str]], list[str]]:
     """Return what a client would send: (class, training samples, whether it is sent), and sentences about the rest.
 
-    Args:
-        site: Data, network and training of the client.
-        spent: Privacy loss ρ of earlier messages.
+    `spent` is the privacy loss ρ of earlier messages.
     """
     task, protect = site.task, site.training.protect
     fields = {name: field for slot in task.schema.up for name, field in slot[0].items()}
@@ -108,6 +109,11 @@ def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str
             f"The privacy loss allows {allowed} of {wanted} messages: ε = {now:.3g} is spent, {then:.3g} afterwards; "
             f"no loss and no seconds are told."
         )
-    elif fields:
+    elif fields and not task.secure:
         lines.append("Messages are sent without noise, and tell of the samples that they were computed from.")
+    if fields and task.secure:
+        lines.append(
+            f"Messages are masked before they are sent: the server learns the sum of {task.least_members} members or "
+            "more, and no single message. A class that one member alone has is in the sum as it is."
+        )
     return rows, lines

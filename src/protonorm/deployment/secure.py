@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from torch import Tensor
 
 from protonorm.core import masking
+from protonorm.core.frames import encode_body
 from protonorm.core.masking import PLEDGE, SIGNATURE, Identity, Pledge
 from protonorm.core.node import Client
 from protonorm.core.schema import Field, Form, Schema, optional
@@ -41,13 +42,19 @@ def answer_schema(task: Task, kind: Kind) -> Schema:
     return Schema((optional(form) if "train" in kind else (form,),))
 
 
-def context_of(agreement: Agreement, round: int) -> bytes:
-    """Return what a pledge is signed for: the federation, its terms, the round, and the form of the messages."""
-    text = f"{agreement.root} {agreement.digest} {round} {agreement.task.layout.size} {masking.FRACTION}"
+def context_of(agreement: Agreement, round: int, published: Tensors, *, sends: bool) -> bytes:
+    """Return what a pledge is signed for: federation, terms, round, form, what was published, and whether it sends.
+
+    All members must have trained from the same message, and either all or none have something to send: a server that
+    chooses for each could make all contributions but one known or zero, and read the last one from the sum.
+    """
+    message = hashlib.sha256(encode_body(published)).hexdigest()
+    size = agreement.task.layout.size
+    text = f"{agreement.root} {agreement.digest} {round} {size} {masking.FRACTION} {message} {int(sends)}"
     return hashlib.sha256(text.encode()).digest()
 
 
-def checked_members(agreement: Agreement, pledges: Sequence[Pledge], round: int) -> bytes:
+def checked_members(agreement: Agreement, pledges: Sequence[Pledge], context: bytes) -> bytes:
     """Return the digest of the members of a round; raise ValueError unless all agree with the terms.
 
     Without noise all members of the agreement must take part: the difference of sums over other members would tell of
@@ -57,7 +64,7 @@ def checked_members(agreement: Agreement, pledges: Sequence[Pledge], round: int)
     for each in pledges:
         if key_fingerprint(public_line(masking.public_key_of(each.identity))) not in known:
             raise ValueError("A member of the secure sum is not one of the agreement.")
-    return masking.digest_of_members(pledges, context_of(agreement, round), least)
+    return masking.digest_of_members(pledges, context, least)
 
 
 class Member:
@@ -72,6 +79,8 @@ class Member:
         self._key: X25519PrivateKey | None = None
         self._reply: Tensors = {}
         self._own: Pledge | None = None
+        self._context = b""  # of the pledge
+        self._terms = ""
         self._pledges: list[Pledge] = []
         self._digest = b""
 
@@ -81,21 +90,23 @@ class Member:
             each.agreement == agreement.root and each.round >= round for each in Ledger.read(self._ledger).masked
         )
 
-    def pledge(self, agreement: Agreement, round: int, reply: Tensors) -> Tensors:
+    def pledge(self, agreement: Agreement, round: int, reply: Tensors, published: Tensors) -> Tensors:
         """Keep an update until its members are fixed; return a signed key."""
         if self._identity is None:
             raise ValueError("It has no key to sign with, which a secure sum needs.")
         self._forget()
         self.round, self._reply, self._key = round, reply, X25519PrivateKey.generate()
-        self._own = masking.pledge(self._identity, self._key, context_of(agreement, round))
+        self._terms, self._context = agreement.digest, context_of(agreement, round, published, sends=bool(reply))
+        self._own = masking.pledge(self._identity, self._key, self._context)
         return {OWN: to_tensor(self._own.write())}
 
     def confirm(self, agreement: Agreement, round: int, message: Tensors) -> Tensors:
         """Check the members of a round, and sign their digest, once."""
         pledges = [Pledge.read(content) for content in rows_of(message, PLEDGES, PLEDGE)]
-        if round != self.round or self._own not in pledges or self._identity is None:
+        expected = (round, agreement.digest) == (self.round, self._terms)
+        if not expected or self._own not in pledges or self._identity is None:
             raise ValueError("Its pledge for the secure sum of this round is not there.")
-        digest = checked_members(agreement, pledges, round)
+        digest = checked_members(agreement, pledges, self._context)
         if self._digest not in (b"", digest):
             raise ValueError("It has confirmed other members of this round.")
         self._pledges, self._digest = pledges, digest
@@ -106,7 +117,8 @@ class Member:
 
         The message has the signatures in the order of the pledges; `charge` records a release with a claim of privacy.
         """
-        if client.round != self.round or not self._digest or self._key is None:
+        expected = (client.round, agreement.digest) == (self.round, self._terms)
+        if not expected or not self._digest or self._key is None:
             raise ValueError("It has confirmed no members of this round.")
         masking.check_confirmations(self._pledges, rows_of(message, SIGNATURES, SIGNATURE), self._digest)
         integers = integers_of(agreement.task, client, self._reply, len(self._pledges))
@@ -120,22 +132,25 @@ class Member:
         return message_of(words)
 
 
-def collect(agreement: Agreement, orders: Sequence[Order], answers: Mapping[int, Answer], ask: Ask) -> dict[int, Any]:
+def collect(
+    agreement: Agreement, orders: Sequence[Order], answers: Mapping[int, Answer], published: Tensors, ask: Ask
+) -> dict[int, Any]:
     """Fix the members of a round among the clients that have pledged, and return their masked messages by client.
 
-    Raises ValueError if the round is burned.
+    Members are those that have something to send, if they are enough, and else those that have nothing. Raises
+    ValueError if the round is burned.
     """
     if again := [id for id, answer in answers.items() if answer.header.metrics.get(USED)]:
         raise ValueError(f"client {again[0]} had sent its message before the server was restarted")
     (round,) = {order.round for order in orders}
-    pledges: dict[int, Pledge] = {}
-    for id, answer in answers.items():
-        given = Pledge.read(bytes(answer.message[OWN].tolist()))
-        masking.check_pledge(given, context_of(agreement, round))
-        pledges[id] = given
+    contexts = {sends: context_of(agreement, round, published, sends=sends) for sends in (True, False)}
+    given = {id: Pledge.read(bytes(answer.message[OWN].tolist())) for id, answer in answers.items()}
+    silent = {id for id, each in given.items() if not masking.is_valid(each, contexts[True])}
+    sends = len(given) - len(silent) >= agreement.least_answers
+    pledges = {id: each for id, each in given.items() if (id not in silent) == sends}
     ids = sorted(pledges, key=lambda id: pledges[id].identity)
     members = [order for id in ids for order in orders if order.id == id]
-    digest = checked_members(agreement, [pledges[id] for id in ids], round)
+    digest = checked_members(agreement, [pledges[id] for id in ids], contexts[sends])
     stacked = torch.stack([to_tensor(pledges[id].write()) for id in ids])
     confirmed = all_of(ask("members", members, {PLEDGES: stacked}))
     signatures = [confirmed[id].message[SIGNED] for id in ids]

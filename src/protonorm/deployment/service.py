@@ -95,12 +95,12 @@ def _metric(name: str, text: str, value: Value, label: str = "") -> Metric:
 
 
 @contextmanager
-def serve_metrics(path: Path, port: int, version: str, host: str = LOOPBACK) -> Iterator[int]:
+def serve_metrics(path: Path, port: int, version: str) -> Iterator[int]:
     """Serve a status file's metrics at http://127.0.0.1:PORT/metrics within the context; yield the port."""
     registry = CollectorRegistry()
     registry.register(Figures(path, version))
     try:
-        server, thread = start_http_server(port, host, registry)
+        server, thread = start_http_server(port, LOOPBACK, registry)
     except OSError as error:
         raise Failed(f"The port {port} for figures cannot be used: {error.strerror or error}.") from None
     try:
@@ -115,7 +115,7 @@ def serve_client(folder: ClientFolder, show: Callable[[str], None] | None = None
     """Run and log a client until the rounds are done or a signal arrives."""
     from protonorm.deployment.worker import run_client
 
-    log = Log(folder.log_folder, "client", show)
+    folder.show, log = show, Log(folder.log_folder, "client", show)
 
     def notify(event: str, sentence: str) -> None:
         log.write(event, sentence, "warning" if event in WARNINGS else "info")

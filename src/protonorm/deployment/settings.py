@@ -23,7 +23,7 @@ from pydantic import (
 
 from protonorm.core.settings import sentences
 from protonorm.core.text import shortened, visible
-from protonorm.core.training import OPTIMISERS, Training
+from protonorm.core.training import OPTIMISERS, MinimumCount, Training
 from protonorm.core.types import MAX_INT, Count, Format, Fraction, shown
 from protonorm.models import FROZEN, is_frozen
 
@@ -66,8 +66,22 @@ def differing(first: Mapping[str, Any], second: Mapping[str, Any], prefix: str =
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             terms += differing(left, right, f"{prefix}{name}.")
         elif left != right or type(left) is not type(right):
-            terms.append(f"{shortened(prefix + name)} ({short_value(left)} instead of {short_value(right)})")
+            terms.append(f"{shortened(prefix + name)} ({_difference(left, right)})")
     return terms[:SHOWN]
+
+
+def _difference(left: Any, right: Any) -> str:
+    """Format two values that differ: of lists what came and went, of certificates only that it is another one."""
+    if isinstance(left, list) and isinstance(right, list) and (left or right):
+        parts = (
+            ("with", [one for one in left if one not in right]),
+            ("without", [one for one in right if one not in left]),
+        )
+        if told := [f"{word} {', '.join(map(short_value, some[:SHOWN]))}" for word, some in parts if some]:
+            return ", ".join(told)
+    if isinstance(left, str) and left.startswith("-----BEGIN"):
+        return "another one"
+    return f"{short_value(left)} instead of {short_value(right)}"
 
 
 def short_value(value: Any) -> str:
@@ -214,7 +228,17 @@ class ClientSettings(Training, Settings):
     def _refuse_counts_with_privacy(self) -> Self:
         if self.protect.private and self.allowed != "off":
             raise ValueError(
-                f"allowed must be off with a claim of privacy, which covers no counts, got {self.allowed}."
+                f"evaluation must be off with noise, as counts have none, got {self.allowed}: give --evaluation off."
+            )
+        if isinstance(self.protect, MinimumCount) and self.allowed == "classes":
+            raise ValueError(
+                "allowed must be off or accuracy with protect=minimum_count, because counts by class tell of the "
+                "classes that are kept back, got classes."
+            )
+        if self.protect.per_sample and self.split != "content":
+            raise ValueError(
+                "split must be content with a claim of privacy for single samples, because in another split one sample "
+                f"moves others, got {self.split}."
             )
         if self.protect.per_sample and is_scaled(self.data):
             raise ValueError(

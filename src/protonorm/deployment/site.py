@@ -26,7 +26,8 @@ from protonorm.core.training import (
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
 from protonorm.data.own.datasets import OwnFiles
-from protonorm.data.partitions import ClientIndex, Parts, count_validating, own_part, split_by_content
+from protonorm.data.partitions import ClientIndex, Parts
+from protonorm.data.splits import count_validating, own_part, split_by_content
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.keys import check_private
 from protonorm.deployment.settings import ClientSettings
@@ -34,6 +35,7 @@ from protonorm.federation.population import SimulatedPopulation
 from protonorm.files import append, make_folder
 from protonorm.models import is_frozen
 from protonorm.models.choose import Choice, Recipe, chosen, named, networks
+from protonorm.models.lowering import check_compile
 from protonorm.runs.states import FolderStore
 
 SECRET = "client.secret"
@@ -47,10 +49,12 @@ class OwnSite(SimulatedPopulation):
         self, task: Task, id: int, data: Dataset, index: ClientIndex, recipe: Recipe, training: Training, name: str = ""
     ) -> None:
         """Create the site; the features of frozen trunks are computed unless they are stored."""
-        by_content = training.split == "content"
-        validation_counts = (
-            [count_validating(index.train, data.content_keys(), training.validation)] if by_content else None
-        )
+        validation_counts, fill = None, not training.protect.per_sample
+        if training.split == "content":
+            keys = data.content_keys()
+            validation_counts = [count_validating(index.train, keys, training.validation, fill=fill)]
+        if not fill and [len(index.train)] == validation_counts:
+            raise ValueError(f"The data {data.name} have no sample that trains: give more samples, or a larger train.")
         names = [name] if name else None
         (recipe, *_), features = _with_trunks(task, recipe, data)
         parts = Parts.of([index], validation_counts)
@@ -98,8 +102,9 @@ def own_samples(
     agreement: Agreement,
     id: int,
     train: float = TRAIN,
-    seed: int = SEED,
     by_content: float | None = None,  # share of the training part that validates, if contents decide
+    *,
+    fill: bool = True,  # whether there is always a sample that trains
 ) -> tuple[Dataset, ClientIndex]:
     """Load samples from folder:PATH, npz:PATH, table:PATH and so on, or from a Dataset, labelled as in the agreement.
 
@@ -124,8 +129,8 @@ def own_samples(
         )
     indices = np.arange(len(labels))
     if by_content is None:
-        return samples, own_part(indices, split, train, [seed, id])
-    return samples, split_by_content(indices, samples.content_keys(), train, by_content, split)
+        return samples, own_part(indices, split, train, [SEED, id])
+    return samples, split_by_content(indices, samples.content_keys(), train, by_content, split, fill=fill)
 
 
 def make_site(
@@ -151,9 +156,11 @@ def make_site(
         task = replace(task, seed=int.from_bytes(digest))
     check_noise(agreement, training)
     check_device(training.device)
+    check_compile(training.compile, training.device)
     checked_optimiser(training.optimiser)
     by_content = training.validation if training.split == "content" else None
-    own, index = own_samples(data, agreement, id, training.train, by_content=by_content)
+    fill = not training.protect.per_sample
+    own, index = own_samples(data, agreement, id, training.train, by_content=by_content, fill=fill)
     check_augmentation(training.augment, own.inputs.shape[1:])
     width, classes = agreement.feature_dim, task.num_classes
     item = _network(agreement, model, own)

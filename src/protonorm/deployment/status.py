@@ -233,7 +233,7 @@ class StatusWriter:
             case "finished":
                 status.state, status.done = "done", status.rounds
             case "waiting" | "failed":
-                status.state = event.what
+                status.state, status.needed = event.what, int(numbers.get("needed", status.needed))
 
     def _update_client(self, client: ClientStatus, event: Event) -> None:
         match event.what:

@@ -64,9 +64,8 @@ def read_password(file: Path | None) -> str:
 
 def render(view: Callable[[], dict[str, Any]], standing: Callable[[dict[str, Any]], str]) -> tuple[int, bytes]:
     """Render the page: HTTP status and content."""
-    jinja = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
+    loader = FileSystemLoader(Path(__file__).parent)
+    jinja = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     jinja.filters["per_cent"] = lambda value: "–" if value is None else f"{100 * value:.2f}"
     values: dict[str, Any] = {"every": EVERY, "last": LAST, "style": STYLE, "now": now(), "problem": ""}
     try:

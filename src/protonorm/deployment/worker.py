@@ -128,7 +128,7 @@ class Worker:
             time.sleep(min(LONGEST, SHORTEST * 2.0 ** min(self._declined - 1, 8)))  # a server that asks for nonsense
         if header is None:
             return False
-        if declined and header.agreement not in (self._agreement.digest, self._agreement.root):
+        if declined and header.agreement not in (self._node.agreement.digest, self._agreement.root):
             raise Refused(declined)
         if not declined and header.kind != "amend":
             self._notify("answered", f"Round {header.round}: {header.kind}, {seconds:.1f} seconds.")
@@ -148,6 +148,8 @@ class Worker:
                 event = "waiting" if taken else "unreachable"
                 if reported != event:
                     advice = "It may have ended just now: trying again for a while." if taken else "Trying again."
+                    if self._leave < float("inf"):
+                        advice = "The last request is answered, so that the server may have ended: all is well."
                     self._notify(event, f"{error} {advice}")
                 reported = event
                 time.sleep(pause)

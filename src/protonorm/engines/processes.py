@@ -23,7 +23,7 @@ from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.files import Scratch
-from protonorm.runs.states import CACHE, FolderStore
+from protonorm.runs.states import FolderStore
 from protonorm.tensors import Tensors, prefixed
 
 AHEAD = 16  # orders per worker sent ahead; bounded because out-of-order replies are buffered in memory
@@ -48,7 +48,7 @@ class Processes:
         self._calls = 0
         self._pending: dict[int, dict[int, Order]] = {}  # by worker: orders of this call without a reply
         self._messages: list[Messages | None] = [None] * count  # by worker: last message sent
-        states = {"states": str(store.folder.resolve()), "key": store.key, "cache": CACHE // count}
+        states = {"states": str(store.folder.resolve()), "key": store.key, "cache": store.cache.limit // count}
         self.pool = Pool(count, lambda folder: hand_over(task, population, folder) | states)
 
     def train(self, orders: Sequence[Order], messages: Messages, deadline: float | None = None) -> Replies:

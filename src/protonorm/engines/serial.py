@@ -49,15 +49,21 @@ class Host:
         self._check(message)
         self._orders[order.id] = order
         site = self._population.site(order.id)
-        state, reply = train_step(self._task, site, order, self._state(site, order), message)
-        self._store.save(order.id, order.round, state)
+        before = self._state(site, order)
+        with self._store.cache.copies(order.id) as copies:
+            state, reply = train_step(self._task, site, order, before, message)
+        self._store.save(order.id, order.round, state, copies)
         return reply
 
     def evaluate(self, order: Order, message: Tensors, parts: Sequence[str]) -> Counts:
         """Evaluate a client with the state that its order names."""
         self._check(message)
         site = self._population.site(order.id)
-        return evaluate_step(self._task, site, order, self._state(site, order), message, parts)
+        state = self._state(site, order)
+        with self._store.cache.copies(order.id) as copies:
+            counts = evaluate_step(self._task, site, order, state, message, parts)
+        copies.keep(state)
+        return counts
 
     def commit(self, round: int, replied: Collection[int], chosen: int = 0) -> None:
         """Remove states that the committed round replaced; clients without a reply keep their previous state.

@@ -19,6 +19,7 @@ from protonorm.core.training import Training, own
 from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import Parts, count_classes
 from protonorm.models.choose import Recipe
+from protonorm.models.lowering import compile_features
 
 ROOM = 0.5  # share of a device's free memory that samples may occupy
 
@@ -93,7 +94,9 @@ class SimulatedPopulation:
     def workspace(self, recipe: Recipe, role: str) -> SplitModel:
         """Return the shared network of a kind and role, into which clients load their weights in turn."""
         if (recipe, role) not in self._workspaces:
-            self._workspaces[recipe, role] = recipe()
+            self._workspaces[recipe, role] = model = recipe()
+            if self.training.compile:
+                compile_features(model, graphs=self.training.compile == "graphs")
         return self._workspaces[recipe, role]
 
     @torch.no_grad()

@@ -19,7 +19,7 @@ from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.federation.server import Replies, Servers, ServerStep, admit, check_message
 from protonorm.runs.schema import RoundRecord, Traffic
 from protonorm.runs.states import Checkpoint
-from protonorm.runs.writer import DeferredWriter, RoundOutcome, RunWriter, TrainedRound
+from protonorm.runs.writer import DeferredWriter, RoundOutcome, RunWriter
 from protonorm.tensors import Tensors, nbytes, numbers, prefixed, strip_prefix
 
 NEWCOMERS = "newcomers"  # name of the clients that never train, in a record
@@ -92,7 +92,7 @@ def run_rounds(
         point = Checkpoint(number, step.state, step.message, trained)
         if deferred:
             seconds = {"round": time.perf_counter() - start}
-            deferred.commit_trained(point, TrainedRound(record, step.figures, seconds))
+            deferred.commit_trained(point, RoundOutcome(record, {}, seconds, step.figures))
         else:
             tallies = _evaluate(task, engine, policy, point)
             counted, arrays = evaluated_part(task, policy, point, tallies)

@@ -40,6 +40,12 @@ def divergence(teacher: Tensor, logits: Tensor, reduction: Reduction) -> Tensor:
     return total / (logits.numel() if reduction == "mean" else len(logits))
 
 
+def distillation_loss(logits: Tensor, y: Tensor, teacher: Tensor, known: Tensor) -> Tensor:
+    """Average −Σ_k t_k log p_k of logits (B, K) to targets t (K, K) of labels y (B,); zero if not known (K,)."""
+    losses = -(teacher[y] * log_softmax(logits, dim=1)).sum(dim=1)  # (B,)
+    return torch.where(known[y], losses, 0.0).sum() / len(y)
+
+
 def cosines(z: Tensor, directions: Tensor) -> Tensor:
     """Compute cos(z_b, t_k), (B, K), of features z (B, d) and directions t (K, d) of any length; 0 for zero vectors."""
     return normalize(z) @ normalize(directions).T

@@ -175,10 +175,8 @@ def recommend(run: Run, round: int, among: Collection[str] | None = None) -> Rec
         return default_rule(info.headline, rules)
     rule = max(accuracies, key=lambda rule: accuracies[rule].mean)  # the first wins ties
     probability = rule if rule in PROBABLE else "logits"
-    mean, error = (
-        accuracies[rule].mean,
-        accuracies[probability].metrics.get("calibration") if probability in accuracies else None,
-    )
+    error = accuracies[probability].metrics.get("calibration") if probability in accuracies else None
+    mean = accuracies[rule].mean
     return Recommendation(rule=rule, by="validation", validation=mean, probability=probability, calibration=error)
 
 

@@ -189,9 +189,6 @@ def load_client(
         auxiliary: Function that builds the second network of a method that has one, if it is not part of the package
             and differs from `network`.
 
-    Returns:
-        The trained client.
-
     Raises:
         ValueError: If the folder is not a saved client, a file was changed, or a required argument is missing.
     """

@@ -128,9 +128,8 @@ def make_module(trained: "TrainedClient") -> ClientModule:
     if (temperatures := trained.known_sharpness(module.rules)) is not None:
         module.joint = Joint(trained.experts(module.rules), temperatures)
     x = probe(trained.info, PROBES)
-    expected = {
-        rule: torch.from_numpy(value) for rule, value in replace(trained, client=plain).scores(x.numpy()).items()
-    }
+    scored = replace(trained, client=plain).scores(x.numpy())
+    expected = {rule: torch.from_numpy(value) for rule, value in scored.items()}
     with torch.no_grad():
         if differ(module(x), expected):
             raise ValueError(

@@ -230,14 +230,11 @@ class TrainedClient:
             return torch.cat([model.features(batch).double().cpu() for batch in batches]).numpy()
 
     def save(self, path: str | Path, *, onnx: bool = False) -> Path:
-        """Write the client into a folder, for `load_client`.
+        """Write the client into a folder, for `load_client`; return the folder.
 
         Args:
             path: Folder to write; files in it that are not of an exported client are never overwritten.
             onnx: Also write an ONNX file for programs without protonorm or torch; needs protonorm[onnx].
-
-        Returns:
-            The folder.
 
         Raises:
             ValueError: If the path is a file, or holds files of the same names that are not of an exported client.

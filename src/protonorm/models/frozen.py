@@ -2,7 +2,7 @@
 
 A name is frozen:SOURCE[=FILE][@SIZE][+HEAD]. SOURCE is efficientnet_lite0, 1 or 2, timm:NAME, torchvision:NAME,
 hf:NAME, path/to/file.py:function or identity; FILE has weights of a library's network (of hf:NAME a folder); SIZE is
-the side of the pictures that the trunk sees, in pixels; HEAD is linear (default) or mlp.
+the side of the pictures that the trunk sees, in pixels; HEAD is linear (default), mlp or adapter.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ from protonorm.models.weights import (
 IDENTITY = "identity"
 VERSION = 1  # of what this module computes with given weights; part of a trunk's digest
 PATTERN = re.compile(r"frozen:(?P<source>[^=@+]+)(=(?P<file>.+?))?(@(?P<size>\d{1,4}))?(\+(?P<head>\w+))?")
-HEADS = ("linear", "mlp")
+HEADS = ("linear", "mlp", "adapter")
 HIDDEN = 512  # units of the hidden layer of an mlp head
+BOTTLENECK = 64  # units of the narrow layer of an adapter
 SIDE = 128  # pixels, of networks whose weights do not name a size
 
 
@@ -93,6 +94,21 @@ class Columns(nn.Module):
         return x[:, self.columns]
 
 
+class Adapter(nn.Module):
+    """Residual bottleneck: x + W₂ relu(W₁x) for features x (B, D); W₂ begins as 0, which changes nothing."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.down, self.up = nn.Linear(width, BOTTLENECK), nn.Linear(BOTTLENECK, width)
+        nn.init.zeros_(self.up.weight)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Adapt a batch of features."""
+        adapted: Tensor = x + self.up(self.down(x).relu())
+        return adapted
+
+
 def make_head(trunk: Trunk, kind: str, start: int, feature_dim: int, num_classes: int) -> SplitModel:
     """Build the trained part of a network on the features in columns `start` … of its input: D → d → K.
 
@@ -102,6 +118,8 @@ def make_head(trunk: Trunk, kind: str, start: int, feature_dim: int, num_classes
     layers: list[nn.Module] = [Columns(columns), nn.BatchNorm1d(trunk.width, momentum=MOMENTUM)]
     if kind == "mlp":
         layers += [nn.Linear(trunk.width, HIDDEN), nn.BatchNorm1d(HIDDEN, momentum=MOMENTUM), nn.ReLU()]
+    if kind == "adapter":
+        layers += [Adapter(trunk.width)]
     model = finish(layers, HIDDEN if kind == "mlp" else trunk.width, feature_dim, num_classes)
     model.trunk, model.columns = trunk, columns
     return model
@@ -124,7 +142,7 @@ class FrozenNetwork(NamedTuple):
         if match is None or not 8 <= int(match["size"] or SIDE) <= 2048 or (match["head"] or "mlp") not in HEADS:
             raise ValueError(
                 f"A frozen network must be frozen:NAME, frozen:NAME=FILE, perhaps with @SIZE of 8 to 2048 pixels and "
-                f"+{' or +'.join(HEADS)}, got {shown(item)}."
+                f"+{', +'.join(HEADS[:-1])} or +{HEADS[-1]}, got {shown(item)}."
             )
         return cls(
             match["source"], match["file"], int(match["size"]) if match["size"] else None, match["head"] or "linear"

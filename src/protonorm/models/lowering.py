@@ -1,11 +1,17 @@
-"""Faster CPU implementations of layers whose standard implementation is slow on a CPU.
+"""Faster forms of networks: layers whose standard implementation is slow on a CPU, and code that torch compiles.
 
 A lowered layer keeps its parameters, its names in the state and its hooks; only the computation differs. Results agree
-up to the rounding of sums, so a run's key includes whether networks were lowered.
+up to the rounding of sums, so a run's key includes whether networks were lowered, and whether they were compiled.
 """
 
+import os
+import sys
+import sysconfig
 from abc import ABC, abstractmethod
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -15,10 +21,14 @@ from torch.nn.functional import pad
 from torch.nn.grad import conv2d_input
 
 from protonorm.core import SplitModel
+from protonorm.core.text import shortened
+from protonorm.core.training import Compile
+from protonorm.errors import Failed
 
 Pair = tuple[int, int]
 MAX_PAIRS = 256  # pairs (output point, input point) up to which enumerating all pairs is fast
 MAX_POINTS = 4  # of an input map, up to which …
+MOST_CODES = 1024  # compiled for a process: one for each network and batch size
 MIN_CHANNELS = 256  # … from so many channels on the standard weight gradient of dense convolutions is slow
 
 
@@ -220,3 +230,55 @@ def _form(layer: nn.Module) -> type[nn.Conv2d] | None:
         unpadded_point = layer.kernel_size == (1, 1) and layer.padding == (0, 0)
         return PointwiseConv2d if unpadded_point else DenseConv2d
     return DepthwiseConv2d if layer.groups == layer.in_channels == layer.out_channels else None
+
+
+def check_compile(compile: Compile, device: str) -> None:
+    """Raise ValueError if networks cannot be compiled for a device here."""
+    if not compile:
+        return
+    on_cpu = device == "cpu"
+    if compile == "graphs" and on_cpu:
+        raise ValueError("compile=graphs must be with device=cuda, which alone has CUDA graphs, got device='cpu'.")
+    compiler = os.environ.get("CXX") or {"darwin": "clang++", "win32": "cl"}.get(sys.platform, "g++")
+    header = Path(sysconfig.get_path("include")) / "Python.h"
+    if on_cpu and not which(compiler):
+        lacks = f"a C++ compiler, and there is no {shortened(compiler)} (CXX names another)"
+    elif on_cpu and not header.is_file():
+        lacks = f"Python's headers, and {header} is missing"
+    elif not on_cpu and find_spec("triton") is None:
+        lacks = "the package triton on a GPU, and it is not installed"
+    else:
+        return
+    raise ValueError(f"compile={str(compile).lower()} needs {lacks}; compile=false needs nothing.")
+
+
+def compile_features(model: SplitModel, *, graphs: bool) -> None:
+    """Compile the features of a network for its training.
+
+    There is code for each batch size, whatever came before: results must not depend on which clients a process has
+    seen. Copies of the network are not compiled.
+    """
+    part = model.features
+
+    @cache
+    def fast() -> Any:
+        os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # no processes beside the engine's
+        from torch._dynamo import config  # takes seconds
+
+        config.recompile_limit = config.accumulated_recompile_limit = MOST_CODES
+        mode = "reduce-overhead" if graphs else None
+        return torch.compile(lambda *inputs: part.forward(*inputs), dynamic=False, mode=mode)
+
+    def call(*inputs: Tensor) -> Any:
+        if not (part.training and torch.is_grad_enabled()):
+            return part._call_impl(*inputs)
+        compiled = fast()
+        from torch._dynamo.exc import TorchDynamoException
+
+        try:
+            return compiled(*inputs)
+        except TorchDynamoException as error:
+            reason = shortened(str(error).strip().splitlines()[0])
+            raise Failed(f"A network cannot be compiled: {reason}; compile=false trains it.") from error
+
+    part._compiled_call_impl = call  # `compile` of a module does nothing for those of torch, such as nn.Sequential

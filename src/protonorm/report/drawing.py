@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from protonorm.runs.run import Run
 
+DPI = 200
 PROGRAM = "protonorm"  # written to the metadata of every file, as the program that made it
 KEYS = {".png": "Software", ".pdf": "Creator"}
 MARKS = {".png": b"tEXtSoftware\0protonorm", ".pdf": b"/Creator (protonorm)"}
@@ -61,7 +62,7 @@ def any_letters() -> Iterator[None]:
         yield
 
 
-def write_figure(figure: "Figure", path: Path, dpi: int, **metadata: str) -> Path:
+def write_figure(figure: "Figure", path: Path, dpi: int = DPI, **metadata: str) -> Path:
     """Write a figure with the program's mark; the suffix of the path determines the format."""
     inside: dict[str, Any] = {KEYS[path.suffix]: PROGRAM, **metadata}
     if path.suffix == ".pdf":

@@ -1,7 +1,6 @@
 """Figures of a comparison, for slides and notebooks, drawn from the records of runs. Does not import torch."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -14,11 +13,10 @@ from matplotlib.ticker import MaxNLocator
 from protonorm.analysis.comparison import display_names
 from protonorm.analysis.statistics import Numbers, padded, spread
 from protonorm.core.text import counted
-from protonorm.report.drawing import label_text, line_style, marks_apart, ring_size, slots, write_figure
+from protonorm.report.drawing import label_text, line_style, marks_apart, ring_size, slots
 from protonorm.runs.run import Run
 from protonorm.runs.schema import RoundRecord
 
-DPI = 200
 METHOD = 60  # maximum characters of a method's name in a legend
 FEW_CLASSES = 20  # maximum classes whose names fit beside a heat map
 FEW_CLIENTS = 20  # likewise for clients
@@ -93,11 +91,6 @@ def heat_map(run: Run) -> Figure:
             axes.set_ylabel("class")
         figure.colorbar(image, ax=axes, label="samples")
         return figure
-
-
-def save_figure(figure: Figure, path: Path) -> Path:
-    """Write a figure; the suffix of the path determines the format."""
-    return write_figure(figure, path, DPI)
 
 
 def _percent(record: RoundRecord, rule: str) -> float:

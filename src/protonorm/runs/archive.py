@@ -78,7 +78,7 @@ def _rewriting(to: Path, without: Sequence[str] = ()) -> Iterator[Callable[[str,
                     add(key, {name: study.read(key, name) for name in study.runs[key]})
 
 
-def at_rest(folder: Path) -> AbstractContextManager[None]:
+def at_rest(folder: Path) -> AbstractContextManager[object]:
     """Lock a run's folder while it is copied, unless it is archived and thus read-only."""
     return nullcontext() if layout.is_archived(folder) else locked(folder, "nothing of it was archived")
 
@@ -112,13 +112,13 @@ def _contents(run: Run, with_clients: bool) -> dict[str, bytes]:
 
 
 def _blocks(run: Run, with_clients: bool) -> Iterator[bytes]:
-    """Yield the encoded arrays of each round at their recorded size: all arrays of the reported and the last round.
+    """Yield the encoded arrays of each round at their recorded size: all arrays of the reported round, or the last.
 
     Without networks, of other rounds only the clients' test accuracies and margins are kept; the rest becomes padding.
     """
-    complete = {run.chosen.record.round if run.chosen else 0, len(run.rounds)}
+    complete = run.chosen.record.round if run.chosen else len(run.rounds)
     for record in run.rounds:
-        if with_clients or record.round in complete:
+        if with_clients or record.round == complete:
             yield run.block(record)
             continue
         displayed = {name: array for name, array in run.arrays(record).items() if EVERY_ROUND.fullmatch(name)}

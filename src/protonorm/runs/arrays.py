@@ -82,9 +82,8 @@ def unfit(evaluation: Arrays, clients: int, classes: int) -> list[str]:
             return False
         if kind in (*METRICS, SHARPNESS):
             limit = 1 if kind in METRICS and metrics()[kind].share else np.finfo(np.float32).max
-            return (
-                array.shape == (size,) and array.dtype.kind == "f" and not bool(((array < 0) | (array > limit)).any())
-            )
+            outside = (array < 0) | (array > limit)
+            return array.shape == (size,) and array.dtype.kind == "f" and not bool(outside.any())
         if unit == "cells":
             shape = (evaluated, classes)
             return kind in ("support", "correct") and _counts(array, shape) and bool((array <= support).all())
@@ -125,6 +124,13 @@ def accuracy_of(correct: Integers, support: Integers, **metric_values: Any) -> A
         p10=digits(np.percentile(shares, 10)),
         **{name: None if value is None else digits(value) for name, value in metric_values.items()},
     )
+
+
+def ratio(correct: NDArray[Any], support: Integers) -> NDArray[np.float64]:
+    """Compute accuracies from counts; NaN without samples."""
+    shares = np.full(support.shape, np.nan)
+    np.divide(correct, support, out=shares, where=support > 0)
+    return shares
 
 
 def majority_correct(train: Integers, test: Integers) -> Integers:

@@ -40,6 +40,7 @@ PROVENANCE = "provenance.jsonl"  # command, commit, versions and machine, for ea
 ARCHIVED = "archived.json"  # of an archived record: number of rounds, and a checksum of each file
 LOCK = "lock"  # held by the process that writes the run
 RECORDS = "records.zip"  # archived runs of a root folder
+BUSY = "wait for it, or stop it"  # advice if another process is at work on a folder
 
 # The files that identify a run come last, so that a partly removed run is still recognised.
 RECORD_FILES = (
@@ -292,7 +293,7 @@ def refuse_rounds_without(folder: Path, name: str) -> None:
 
 
 @contextmanager
-def locked(folder: Path, still: str, *, temporary: bool = False) -> Iterator[None]:
+def locked(folder: Path, still: str, *, temporary: bool = False) -> Iterator[FileLock]:
     """Lock a folder; raise a BlockingIOError that ends in `still` if another process holds the lock."""
     lock = FileLock(folder / LOCK, mode=PRIVATE_FILE)
     try:
@@ -300,7 +301,7 @@ def locked(folder: Path, still: str, *, temporary: bool = False) -> Iterator[Non
     except Timeout:
         raise BlockingIOError(f"Another process is at work on {folder}; {still}.") from None
     try:
-        yield
+        yield lock
     finally:
         if temporary:
             (folder / LOCK).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from protonorm.core.types import rule_name, shown, truncate_start
 from protonorm.files import damaged, unsealed
 from protonorm.metrics import METRICS, metrics
 from protonorm.runs import layout
-from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, majority_correct, read_arrays, unfit
+from protonorm.runs.arrays import ArrayCache, Arrays, accuracy_of, majority_correct, ratio, read_arrays, unfit
 from protonorm.runs.choice import Choice, Standing, choose_round
 from protonorm.runs.layout import committed, exists, is_archived, read_file, read_lines, snapshot_rounds, stamp
 from protonorm.runs.schema import Accuracy, Failure, Model, Provenance, RoundRecord, RunInfo, Seconds, read_info, typed
@@ -122,8 +122,13 @@ class Run:
 
     @cached_property
     def majority(self) -> Accuracy | None:
-        """Accuracy of predicting each client's most frequent training class; None without test samples."""
+        """Accuracy of predicting each client's most frequent training class; None without test samples.
+
+        Clients that never train are left out, as they are of every other accuracy.
+        """
         train, _, test = self.population
+        if (self.info.experiment.model_extra or {}).get("held_out") and self.chosen:
+            test = test * (self.support(self.chosen.record) > 0)[:, None]
         return accuracy_of(majority_correct(train, test).sum(1), test.sum(1))
 
     @cached_property
@@ -156,7 +161,7 @@ class Run:
     def by_client(self, record: RoundRecord, rule: str, part: str = "test") -> Shares:
         """Compute each client's accuracy (M,) under a rule on its `test` or `validation` part; NaN if not evaluated."""
         correct = self._by_client(record, f"{part}.correct.clients.{rule_name(rule)}", np.nan)
-        return _ratio(correct, self.support(record, part))
+        return ratio(correct, self.support(record, part))
 
     def support(self, record: RoundRecord, part: str = "test") -> NDArray[np.int64]:
         """Return the number of samples (M,) each client was evaluated on in a round; 0 if not evaluated."""
@@ -190,7 +195,7 @@ class Run:
             return values.astype(np.float64)
         correct = arrays.get(f"{part}.correct.classes.{rule_name(rule)}")
         unknown = np.full(len(self.info.classes), np.nan)
-        return unknown if correct is None else _ratio(correct, arrays[f"{part}.support.classes"])
+        return unknown if correct is None else ratio(correct, arrays[f"{part}.support.classes"])
 
     def by_cell(self, record: RoundRecord, rule: str, part: str = "test") -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Return right answers and samples (M, K) by client and class in a round; None without `keep_classes`."""
@@ -296,9 +301,12 @@ class Run:
         """
         path = self.folder / layout.PROTOTYPES / f"{round}.clients.safetensors"
         if not exists(path):
+            kept = [item.round for item in self.rounds if exists(path.with_name(f"{item.round}.clients.safetensors"))]
+            names = list(map(str, kept))
+            which = f"they are of rounds {', '.join(names)}" if names else "there are none"
             raise ValueError(
-                f"No prototypes of clients are recorded in round {shown(round)}: keep_client_prototypes=all keeps them "
-                "where a method's clients have some."
+                f"No prototypes of clients are recorded in round {shown(round)}: {which}. keep_client_prototypes=all "
+                "keeps those of every round, where a method's clients have some."
             )
         arrays = read_arrays(path, stamp(self.info.key, "client-prototypes", round))
         clients, classes, vectors = (arrays.get(name, np.zeros(0)) for name in ("clients", "classes", "prototypes"))
@@ -327,13 +335,6 @@ class Run:
             return file.read(size)
 
 
-def _ratio(correct: NDArray[Any], support: NDArray[np.int64]) -> Shares:
-    """Compute accuracies from counts; NaN without samples."""
-    shares = np.full(support.shape, np.nan)
-    np.divide(correct, support, out=shares, where=support > 0)
-    return shares
-
-
 def read_block(block: bytes, path: Path, info: RunInfo, round: int) -> Arrays:
     """Decode the arrays of a round; raise a ValueError if any is invalid."""
     arrays = read_arrays(path, stamp(info.key, "evaluation", round), block)
@@ -355,10 +356,7 @@ def read_run(folder: str | Path, rounds: int | None = None) -> Run:
 
     Args:
         folder: Folder of the run.
-        rounds: Number of rounds to read; all by default.
-
-    Returns:
-        The run, limited to its first `rounds` rounds.
+        rounds: Number of rounds to read, the first ones; all by default.
 
     Raises:
         ValueError: The folder is not a run, or a file is damaged.

@@ -13,9 +13,10 @@ from protonorm.core.task import ByClient, Messages
 from protonorm.files import check_seal, damaged, replace
 from protonorm.runs.layout import CLIENTS, is_archived, read_tensor_file, stamp
 from protonorm.runs.run import Run
-from protonorm.tensors import Tensors, nbytes, prefixed, strip_prefix
+from protonorm.tensors import DeviceCopies, Tensors, nbytes, prefixed, strip_prefix
 
-CACHE = 2**29  # bytes of cached states, summed over all processes of a run
+MEGABYTE = 2**20
+CACHE = 512 * MEGABYTE  # cached states, summed over all processes of a run
 
 
 def load_tensors(path: Path, stamp: str) -> Tensors:
@@ -46,26 +47,34 @@ def _last_trained(run: Run, done: int) -> dict[int, int]:
 
 
 class StateCache:
-    """Least-recently-used cache of the last state of each client, limited in bytes."""
+    """Least-recently-used cache of the last state of each client, limited in bytes.
+
+    A state's copies on a device last as long as it is cached: they take at most as many bytes there.
+    """
 
     def __init__(self, limit: int = CACHE) -> None:
-        self._limit, self._size = limit, 0
-        self._states: OrderedDict[int, tuple[int, Tensors]] = OrderedDict()  # by client: round and state
+        self.limit, self._size = limit, 0
+        self._states: OrderedDict[int, tuple[int, Tensors, DeviceCopies]] = OrderedDict()  # by client, with the round
 
     def get(self, id: int, round: int) -> Tensors | None:
         """Return a client's state after a round; None if it is not cached."""
-        cached_round, state = self._states.get(id, (None, None))
-        if cached_round != round:
+        if id not in self._states or self._states[id][0] != round:
             return None
         self._states.move_to_end(id)
-        return state
+        return self._states[id][1]
 
-    def put(self, id: int, round: int, state: Tensors) -> None:
+    def copies(self, id: int) -> DeviceCopies:
+        """Return the copies of a client's cached state on its device; new ones if it is not cached."""
+        return self._states[id][2] if id in self._states else DeviceCopies()
+
+    def put(self, id: int, round: int, state: Tensors, copies: DeviceCopies | None = None) -> None:
         """Cache a client's state, replacing the previous one."""
         self.drop(id)
-        self._states[id] = round, state
+        copies = copies or DeviceCopies()
+        copies.keep(state)
+        self._states[id] = round, state, copies
         self._size += nbytes(state)
-        while self._size > self._limit:
+        while self._size > self.limit:
             self.drop(next(iter(self._states)))
 
     def keep(self, ids: Collection[int]) -> None:
@@ -75,8 +84,8 @@ class StateCache:
 
     def drop(self, id: int) -> None:
         """Drop a client's state, if it is cached."""
-        _, state = self._states.pop(id, (0, {}))
-        self._size -= nbytes(state)
+        if id in self._states:
+            self._size -= nbytes(self._states.pop(id)[1])
 
 
 class FolderStore:
@@ -101,12 +110,12 @@ class FolderStore:
         """Read a client's state after a round, which another process may have written, past the cache."""
         return load_tensors(self._path(id, round), self._stamp(id, round))
 
-    def save(self, id: int, round: int, state: Tensors) -> None:
+    def save(self, id: int, round: int, state: Tensors, copies: DeviceCopies | None = None) -> None:
         """Write a client's state after a round; earlier states are kept."""
         self._known[id].add(round)
         self._newest[id] = round
         tensors.save(self._path(id, round), state, self._stamp(id, round))
-        self.cache.put(id, round, state)
+        self.cache.put(id, round, state, copies)
 
     def keep_only(self, id: int, round: int, chosen: int = 0) -> None:
         """Remove a client's states except those of a round and of the best round.

@@ -3,32 +3,32 @@
 import json
 import warnings
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm import tensors
 from protonorm.config.experiment import UNDECISIVE
 from protonorm.core.task import ByClient
-from protonorm.files import PRIVATE_FILE, append, cut, damaged, make_folder, replace, sealed, unsealed
+from protonorm.files import append, cut, damaged, make_folder, replace, sealed, unsealed
 from protonorm.runs import layout, schema
 from protonorm.runs.arrays import encode_arrays
 from protonorm.runs.choice import Standing
 from protonorm.runs.layout import committed, read_lines, refuse_archived, refuse_rounds_without, snapshot_rounds, stamp
 from protonorm.runs.run import Population, read_block, read_run
 from protonorm.runs.schema import ArrayRef, PendingRound, Provenance, RoundRecord, RunInfo, read_info, typed
-from protonorm.runs.states import Checkpoint, FolderStore, pack, trained_rounds, unpack
+from protonorm.runs.states import CACHE, Checkpoint, FolderStore, pack, trained_rounds, unpack
 from protonorm.tensors import Tensors
 
 
 class RoundOutcome(NamedTuple):
     """Results of a round, to be recorded."""
 
-    record: dict[str, Any]  # fields of a RoundRecord except `arrays`
-    arrays: Mapping[str, NDArray[Any]]  # counts by client and by class, margins
+    record: Mapping[str, Any]  # fields of a RoundRecord except `arrays`, or before its evaluation of a PendingRound
+    arrays: Mapping[str, NDArray[Any]]  # counts by client and by class, margins; none before the evaluation
     seconds: Mapping[str, float]
     figures: Tensors  # arrays for the figures
 
@@ -38,10 +38,10 @@ class RunWriter:
 
     pending: PendingRound | None = None  # round that is committed and not evaluated yet
 
-    def __init__(self, folder: Path, key: str) -> None:
+    def __init__(self, folder: Path, key: str, cache: int = CACHE) -> None:
         self.folder, self.key = folder, key
-        self.store = FolderStore(folder / layout.CLIENTS, key)
-        self._lock = FileLock(folder / layout.LOCK, mode=PRIVATE_FILE)
+        self.store = FolderStore(folder / layout.CLIENTS, key, cache)
+        self._lock = ExitStack()
         self._info: RunInfo | None = None
         self._standing: Standing | None = None
         self._done = 0  # committed rounds
@@ -52,15 +52,12 @@ class RunWriter:
         refuse_archived(self.folder)
         for part in (layout.CLIENTS, layout.PROTOTYPES):
             make_folder(self.folder / part)
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            raise BlockingIOError(f"Another process is at work on {self.folder}; wait for it, or stop it.") from None
+        self._lock.enter_context(layout.locked(self.folder, layout.BUSY))
         return self
 
     def __exit__(self, *_: object) -> None:
         self._clean_up()  # a killed worker may have left files
-        self._lock.release()
+        self._lock.close()
 
     def describe(self, info: RunInfo, population: Population) -> None:
         """Write the run's description once; raise a ValueError if the folder holds another experiment."""
@@ -252,22 +249,11 @@ def _round_of(line: bytes) -> int:
         return 0
 
 
-class TrainedRound(NamedTuple):
-    """Results of a round before its evaluation, to be recorded."""
-
-    record: Mapping[str, Any]  # fields of a PendingRound except `seconds`
-    figures: Tensors  # arrays for the figures
-    seconds: Mapping[str, float]
-
-
 def _warn_of_versions(recorded: dict[str, str], current: dict[str, str]) -> None:
     """Warn if a run is resumed with other versions than it was started with."""
-    if other := [
-        f"{name} {current[name]} (was {recorded.get(name)})" for name in current if current[name] != recorded.get(name)
-    ]:
-        warning = (
-            f"The run goes on with other versions than it began with: {', '.join(other)}. Its last bits may differ."
-        )
+    changed = {name: version for name, version in current.items() if version != recorded.get(name)}
+    if other := ", ".join(f"{name} {version} (was {recorded.get(name)})" for name, version in changed.items()):
+        warning = f"The run goes on with other versions than it began with: {other}. Its last bits may differ."
         warnings.warn(warning, stacklevel=4)
 
 
@@ -299,7 +285,7 @@ class DeferredWriter(RunWriter):
             raise damaged(path, f"it is of round {self.pending.round}, and round {self._done} waits for its evaluation")
         return point
 
-    def commit_trained(self, point: Checkpoint, trained: TrainedRound) -> None:
+    def commit_trained(self, point: Checkpoint, trained: RoundOutcome) -> None:
         """Commit a round that is not evaluated yet; the previous round must be recorded."""
         if self.pending is not None:
             raise AssertionError(f"round {self.pending.round} has no line in the record yet")

@@ -158,20 +158,15 @@ def commands(points: Sequence[Point]) -> list[str]:
     lines = []
     for group in groups.values():
         (first, _, _, other_settings), *_ = group
-        seeds, words = (
-            list(first.experiments),
-            [f"{name}={setting_text(value)}" for name, value in other_settings.items()],
-        )
+        seeds, words = list(first.experiments), [f"{key}={setting_text(item)}" for key, item in other_settings.items()]
         comma = any("," in value for _, _, fields, _ in group for value in fields.values())  # it would split fields
         if (len(group) == 1 and len(seeds) == 1) or comma or "auxiliary" in other_settings:
             for _, name, fields, _ in group:
                 own = [f"algorithm={name}", *(f"algorithm.{field}={value}" for field, value in fields.items())]
                 lines += [shell_text("run", [*own, *words, f"seed={seed}"]) for seed in seeds]
         else:
-            methods = [
-                f"{name}:{','.join(f'{field}={value}' for field, value in fields.items())}" if fields else name
-                for _, name, fields, _ in group
-            ]
+            texts = [",".join(f"{field}={value}" for field, value in fields.items()) for _, _, fields, _ in group]
+            methods = [":".join(filter(None, [name, text])) for (_, name, _, _), text in zip(group, texts, strict=True)]
             lines.append(shell_text("compare", [*methods, *words, seeds_word(seeds)]))
     return lines
 
@@ -205,7 +200,8 @@ def _point(method: str, chosen: Settings, swept: Sequence[str], seeds: Sequence[
 
 
 def _own_names(method: str, entries: Entries, methods: Sequence[str]) -> list[str]:
-    """List the settings that apply to a method: all except those that only other methods have."""
+    """List the settings that apply to a method: all except those that only others have, or that its word gives."""
+    given = read_method(method)
     fields = known_fields(type(build("algorithm", read_method(method))))  # each with its nested settings
     bare_names = {name.partition(":")[0] for name in methods} - set(NESTED)
 
@@ -213,7 +209,7 @@ def _own_names(method: str, entries: Entries, methods: Sequence[str]) -> list[st
         owner, dot, field = name.partition(".")
         first, _, inner = field.partition(".")
         if owner == "algorithm":
-            return first in fields and (not inner or inner in fields[first])
+            return first in fields and (not inner or inner in fields[first]) and first not in given
         return not dot or owner not in bare_names or owner == method.partition(":")[0]
 
     return [name for name in entries if is_own(name)]
@@ -224,8 +220,11 @@ def _remarks(entries: Entries, names: Mapping[str, Sequence[str]]) -> list[str]:
     remarks = []
     for name in entries:
         lacking = [method for method, own in names.items() if name not in own]
+        given = [method for method in lacking if name.removeprefix("algorithm.") in read_method(method)]
         if len(lacking) == len(names):
+            if given:
+                raise ValueError(f"{shown(name)} must be given once: {' and '.join(given)} would not take it.")
             raise ValueError(f"{shown(name)} must be a setting of a method, and {' and '.join(names)} do not have it.")
-        if lacking and name.startswith("algorithm."):
-            remarks.append(f"Without {name}, which is no setting of theirs: {', '.join(lacking)}.")
+        if name.startswith("algorithm.") and (others := [method for method in lacking if method not in given]):
+            remarks.append(f"Without {name}, which is no setting of theirs: {', '.join(others)}.")
     return remarks

@@ -82,9 +82,8 @@ class Space:
     def name(self) -> str:
         """Name of the search: readable words, and a hash of all that determines it except the number of trials."""
         base = self.experiment(self.first, tested=False)
-        plain = {
-            name: [type(dimension).__name__, *vars(dimension).values()] for name, dimension in self.dimensions.items()
-        }
+        pairs = self.dimensions.items()
+        plain = {name: [type(dimension).__name__, *vars(dimension).values()] for name, dimension in pairs}
         decisive = json.dumps([base.key, base.rounds, plain], default=str)
         words = base.key.rsplit("-", 2)[0]
         return f"{words}-{hashlib.sha256(decisive.encode()).hexdigest()[:10]}"

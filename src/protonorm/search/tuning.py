@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from protonorm.config.experiment import Experiment
 from protonorm.core.progress import report
 from protonorm.errors import Diverged
-from protonorm.files import PRIVATE_FILE, cut, damaged, make_folder, open_private
+from protonorm.files import cut, damaged, make_folder, open_private
+from protonorm.runs.layout import BUSY, locked
 from protonorm.runs.schema import RoundRecord
 from protonorm.search.space import Range, Space
 from protonorm.search.sweeping import stand
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from protonorm.runs.run import Run
 
 FOLDER = "searches"  # under the root folder of runs
-JOURNAL, LOCK = "journal.jsonl", "lock"
+JOURNAL = "journal.jsonl"
 FIRST = 5  # trials spread evenly over the space before the sampler uses results
 UNPRUNED = 3  # trials run to completion before any is pruned
 WARM_UP = 0.2  # share of the rounds before a trial can be pruned
@@ -62,9 +62,8 @@ def import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise ValueError(
-            "`protonorm tune` needs Optuna, which is not installed: pip install '.[tune]' in a checkout."
-        ) from None
+        advice = "pip install '.[tune]' in a checkout."
+        raise ValueError(f"`protonorm tune` needs Optuna, which is not installed: {advice}") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 
@@ -205,12 +204,8 @@ def open_study(folder: Path, space: Space, rounds: int) -> "Iterator[optuna.Stud
     """Open or create the study of a folder, locked by one process at a time."""
     optuna = import_optuna()
     make_folder(folder)
-    lock, path = FileLock(folder / LOCK, mode=PRIVATE_FILE), folder / JOURNAL
-    try:
-        acquired = lock.acquire(timeout=0)
-    except Timeout:
-        raise BlockingIOError(f"Another process is at work on {folder}; wait for it, or stop it.") from None
-    with acquired:
+    path = folder / JOURNAL
+    with locked(folder, BUSY) as lock:
         open_private(path, "ab").close()
         cut(path, path.read_bytes().rfind(b"\n") + 1)  # remove a line that a kill left incomplete
         backend = optuna.storages.journal.JournalFileBackend(str(path), lock_obj=lock)

@@ -14,7 +14,7 @@ from protonorm.core.task import Task
 from protonorm.core.training import check_augmentation, own
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
-from protonorm.data.partitions import noisy_labels, parts_of
+from protonorm.data.splits import noisy_labels, parts_of
 from protonorm.federation.policy import Policy, draw_held_out
 from protonorm.federation.population import SimulatedPopulation
 from protonorm.models import widest

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -35,7 +36,7 @@ FILE = re.compile(r"\.(py|ya?ml)\b")  # matches file names, whose content also a
 
 
 def compare(
-    *methods: str | Algorithm | type[Algorithm],
+    *methods: str | Algorithm | type[Algorithm] | Mapping[str, str | Algorithm | type[Algorithm]],
     out: str | Path | None = None,
     engine: str | None = None,
     workers: int | None = None,
@@ -49,8 +50,9 @@ def compare(
     Runs that diverge or are damaged are reported as a warning and keep a row in the table.
 
     Args:
-        *methods: Names, optionally with settings (`"protonorm:gamma=50"`, `"mine.py:Mine"`), or objects. Words such as
-            `"rounds=5"` and `"settings.yaml"` are read as settings.
+        *methods: Names, optionally with settings (`"protonorm:gamma=50"`, `"mine.py:Mine"`), or objects; a mapping
+            such as `{"Ours": Mine(lam=2)}` names their rows. Words such as `"rounds=5"` and `"settings.yaml"` are read
+            as settings.
         out: Folder of all runs; `PROTONORM_RUNS` or `./runs` by default.
         engine: Execution engine, as in `run`.
         workers: Number of worker processes, as in `run`.
@@ -58,9 +60,6 @@ def compare(
         tracker: Experiment tracker, as in `run`.
         progress: Whether to print a progress line; by default only in a notebook.
         **settings: Settings of an `Experiment`; `seeds=[0, 1, 2]` repeats every method with each seed.
-
-    Returns:
-        The comparison, with tables, frames, figures and the results of its runs.
 
     ```python
     import protonorm as pn
@@ -121,11 +120,8 @@ class Plan:
     @cached_property
     def asked(self) -> dict[str, list[Asked]]:
         """Requested runs of each method."""
-        experiments = self.known or self.compared.experiments
-        return {
-            method: [Asked(request.key, request.rounds) for request in requests]
-            for method, requests in experiments.items()
-        }
+        runs: Mapping[str, Sequence[Asked | Experiment]] = self.known or self.compared.experiments
+        return {method: [Asked(each.key, each.rounds) for each in group] for method, group in runs.items()}
 
     @property
     def key(self) -> str:
@@ -159,10 +155,7 @@ class Plan:
 
         with shared_data():
             outcomes = {
-                method: [
-                    run_or_report(experiment, self.root, partial(attempt, experiment), notify)
-                    for experiment in experiments
-                ]
+                method: [run_or_report(each, self.root, partial(attempt, each), notify) for each in experiments]
                 for method, experiments in self.compared.experiments.items()
             }
         if all(isinstance(run, Run) and run.finished for runs in outcomes.values() for run in runs):
@@ -192,16 +185,10 @@ class Plan:
 
     def _remember(self) -> None:
         """Cache the runs of these arguments, if the arguments, the package and data files alone determine them."""
-        mark = self._mark()
-        all_experiments = [
-            experiment for experiments in self.compared.experiments.values() for experiment in experiments
-        ]
-        paths = {
-            str(Path(path).absolute())
-            for experiment in all_experiments
-            if (path := getattr(experiment.dataset, "path", None))
-        }
-        if mark is None or self.compared.tracker or any(experiment.device != "cpu" for experiment in all_experiments):
+        mark, experiments = self._mark(), list(chain.from_iterable(self.compared.experiments.values()))
+        given = filter(None, (getattr(experiment.dataset, "path", None) for experiment in experiments))
+        paths = {str(Path(path).absolute()) for path in given}
+        if mark is None or self.compared.tracker or any(experiment.device != "cpu" for experiment in experiments):
             return
         if all(map(os.path.isfile, paths)):  # a folder's modification time does not reveal changes of its content
             note(self.root, mark, {"asked": self.asked, "data": {path: file_version(path) for path in paths}})

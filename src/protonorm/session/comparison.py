@@ -6,13 +6,13 @@ import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from protonorm.analysis.breakdown import UNITS, check_rule, headline, matching_local, plain_run, rows_by, units_of
-from protonorm.analysis.comparison import COLUMNS, Row, Unread, rows, whole
+from protonorm.analysis.comparison import COLUMNS, Row, Unread, columns_of, rows, whole
 from protonorm.analysis.contrasts import is_local, points
 from protonorm.analysis.tables import csv_text, latex_table, markdown_table
 from protonorm.core.text import html_table
@@ -75,9 +75,6 @@ class Comparison:
                 and so on, as of a `Result`, for the rows of all runs. By client and by class, the accuracy in the
                 matching run of `local` is added where one exists.
             rule: Prediction rule of the numbers by client and class; methods without it use their headline rule.
-
-        Returns:
-            A frame with one row per method and rule, or per run and unit.
         """
         from protonorm.data.own.tables import import_pandas
 
@@ -89,7 +86,7 @@ class Comparison:
     def plain(self) -> dict[str, Any]:
         """Return rows, runs and the reasons for unreadable runs as plain data, as printed by `compare --json`."""
         return {
-            "rows": [row.plain() for row in self.rows],
+            "rows": [asdict(row) for row in self.rows],
             "runs": {method: [plain_run(run) for run in runs] for method, runs in self.runs.items()},
             "unread": [run.reason for runs in self.found.values() for run in runs if isinstance(run, Unread)],
         }
@@ -98,9 +95,9 @@ class Comparison:
         """Return the CSV text of `compare --csv`: one line per method, rule and seed."""
         return csv_text(self.found)
 
-    def latex(self) -> str:
-        """Return the LaTeX table of `compare --latex`."""
-        return latex_table(self.title, self.rows)
+    def latex(self, label: str = "comparison") -> str:
+        r"""Return the LaTeX table of `compare --latex`, with \label{table:LABEL}."""
+        return latex_table(self.title, self.rows, label)
 
     def markdown(self) -> str:
         """Return the Markdown table of `compare --markdown`."""
@@ -129,9 +126,8 @@ class Comparison:
         from protonorm.data.own.tables import import_pandas
         from protonorm.report.page import figure_rows
 
-        return {
-            name: import_pandas().DataFrame(rows) for name, rows in figure_rows(self._readable(), self.rows).items()
-        }
+        figures = figure_rows(self._readable(), self.rows)
+        return {name: import_pandas().DataFrame(rows) for name, rows in figures.items()}
 
     def draw(self, folder: Path) -> list[Path]:
         """Write the accuracy curves, the partition map and the report page, unless they are up to date."""
@@ -140,10 +136,11 @@ class Comparison:
         with suppress(OSError):
             if recall(self.plan.root, mark) == {"files": list(map(_content, paths))}:
                 return paths
-        from protonorm.report.figures import accuracy_curves, heat_map, save_figure  # slow to import
+        from protonorm.report.drawing import write_figure
+        from protonorm.report.figures import accuracy_curves, heat_map  # slow to import
 
-        save_figure(accuracy_curves(self.runs), paths[0])
-        save_figure(heat_map(next(iter(self.runs.values()))[0]), paths[1])
+        write_figure(accuracy_curves(self.runs), paths[0])
+        write_figure(heat_map(next(iter(self.runs.values()))[0]), paths[1])
         self.page(paths[2])
         note(self.plan.root, mark, {"files": list(map(_content, paths))})
         return paths
@@ -166,12 +163,12 @@ class Comparison:
 
     def _repr_html_(self) -> str:
         """Return the table as HTML, for notebooks."""
-        head = ["method", "rule", *(title for title, _ in COLUMNS.values()), "gain on local"]
-        body = []
+        columns, body = columns_of(self.rows), []
+        head = ["method", "rule", *(COLUMNS[name][0] for name in columns), "gain on local"]
         for row in self.rows:
             transfer = row.local.transfer if row.local else None
             gain = points(transfer.mean) if transfer else ""
-            body.append([row.method, row.rule, *(str(row.cells.get(name) or "–") for name in COLUMNS), gain])
+            body.append([row.method, row.rule, *map(row.text, columns), gain])
         uneven = {len(runs) for runs in self.found.values()} != {1}
         seeds = "mean ± half the 95 % interval over seeds" if uneven else "one seed"
         note = f"Test accuracy in per cent; {seeds}. Columns with * are chosen by the test part: optimistic."
@@ -193,18 +190,14 @@ class Comparison:
             yield from sorted(f"{path} {file_version(path)}" for path in paths if path.name != REPORT)
 
     def _method_rows(self) -> list[dict[str, Any]]:
-        records = []
+        records, columns = [], columns_of(self.rows)
         for row in self.rows:
             line: dict[str, Any] = {"method": row.method, "rule": row.rule, "headline": row.headline}
             line["seeds"] = len(row.seeds)
-            for name in COLUMNS:
+            for name in columns:
                 cell = row.cells.get(name)
                 numbers = (cell.mean, cell.std, *(cell.interval or (None, None))) if cell else (None,) * 4
                 line |= dict(zip((name, f"{name}_std", f"{name}_low", f"{name}_high"), numbers, strict=True))
-            records_of = [run.chosen.record for run in self.runs.get(row.method, ()) if run.chosen]
-            for part in ("common", "newcomers"):  # only where runs have them
-                values = [accuracy.pooled for one in records_of if (accuracy := getattr(one, part).get(row.rule))]
-                line |= {part: sum(values) / len(values)} if values else {}
             line["gain"] = row.local.transfer.mean if row.local and row.local.transfer else None
             records.append(line | {"note": row.note})
         return records
@@ -258,10 +251,7 @@ def _entry(root: Path, mark: str) -> Path:
 def code_version() -> str:
     """Return a fingerprint of the package's files, from their sizes and modification times."""
     root = Path(__file__).parents[1]
-    paths = sorted(
-        Path(directory, name) for directory, _, names in os.walk(root) for name in names if name.endswith(".py")
-    )
-    return digest(*(f"{path.relative_to(root)} {file_version(path)}" for path in paths))
+    return digest(*(f"{path.relative_to(root)} {file_version(path)}" for path in sorted(root.rglob("*.py"))))
 
 
 def file_version(path: str | Path) -> list[int]:

@@ -18,6 +18,7 @@ from protonorm.core.text import html_table, percent, shortened
 from protonorm.core.types import shown, truncate_start
 from protonorm.data import DATASETS, PARTITIONS
 from protonorm.data.partitions import Given
+from protonorm.metrics import METRICS
 from protonorm.models import is_frozen
 from protonorm.models.choose import networks
 from protonorm.runs.layout import RECORDS, find_run, find_runs, runs_root
@@ -30,6 +31,11 @@ if TYPE_CHECKING:
 
     from protonorm.federation.population import SimulatedPopulation
     from protonorm.inference.trained import TrainedClient
+
+ABSENT = {  # parts that few runs have: how they get them
+    "common": "common_test=official or a share sets samples aside that test all clients",
+    "newcomers": "held_out=SHARE holds out clients that never train",
+}
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,17 +109,23 @@ class Result:
             An array (R,), or (R, M) for `of="clients"` and (R, K) for `of="classes"`.
 
         Raises:
-            ValueError: If the run has no such rule, or `of` is unknown.
+            ValueError: If the run has no such rule or part, or `of` is unknown or was not measured.
         """
         rule = check_rule(self.run, rule)
         if not isinstance(of, str) or of not in (*ACCURACIES, "clients", "classes"):
             raise ValueError(f"of must be {', '.join(ACCURACIES)}, clients or classes, got {shown(of)}.")
+        if part not in ("test", "validation", "common", "newcomers"):
+            raise ValueError(f"part must be test, validation, common or newcomers, got {shown(part)}.")
+        if of in METRICS and of not in self.run.measures:
+            raise ValueError(f"This run has no {of}: metrics=ranking measures it.")
+        if part in ABSENT and not any(getattr(record, part) for record in self.history):
+            raise ValueError(f"This run has no part {part}: {ABSENT[part]}.")
+        if part == "newcomers" and of in ("clients", "classes"):
+            raise ValueError(f"Newcomers are recorded together: of must be a measure over clients, got {shown(of)}.")
         if of in ("clients", "classes"):
             find = self.run.by_client if of == "clients" else self.run.by_class
             width = len(self.client_names if of == "clients" else self.classes)
             return np.array([find(record, rule, part) for record in self.history]).reshape(-1, width)
-        if part not in ("test", "validation", "common", "newcomers"):
-            raise ValueError(f"part must be test, validation, common or newcomers, got {shown(part)}.")
         parts = [record.rules if part == "test" else getattr(record, part) for record in self.history]
         accuracies: list[Accuracy | None] = [accuracies.get(rule) for accuracies in parts]
         return np.array(
@@ -139,9 +151,6 @@ class Result:
                 round; `client,round`, `class,round` or, with `keep_classes=True`, `client,class,round` for every one.
             rule: Prediction rule of the numbers by client and class; the method's headline rule by default.
             alone: Run of the same clients without an exchange, whose accuracy and the gain over it are added.
-
-        Returns:
-            A frame with one row per unit.
         """
         if not isinstance(alone, Result | Run | None):
             raise ValueError(f"alone must be a run or the result of one, got {shown(alone)}.")
@@ -185,9 +194,6 @@ class Result:
         Args:
             client: Number or name of a client; None sums over all clients.
             rule: Prediction rule; the method's headline rule by default.
-
-        Returns:
-            Sample counts (K, K).
 
         Raises:
             ValueError: If the data have changed since the run.
@@ -303,9 +309,6 @@ def load_run(run: str | Path, *, out: str | Path | None = None, **settings: Any)
         out: Folder of all runs; `PROTONORM_RUNS` or `./runs` by default.
         **settings: The user's own data and code, of which the record holds only the name, as in an `Experiment`:
             `dataset="clients:partners"`, `models=[small, large]`. They are checked against the record.
-
-    Returns:
-        The result of the run.
 
     Raises:
         ValueError: If no run or several runs match the name, or the settings do not match the record.

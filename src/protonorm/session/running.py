@@ -24,7 +24,7 @@ from protonorm.runs.layout import INFO, exists, runs_root
 from protonorm.runs.provenance import provenance, versions
 from protonorm.runs.run import Population, Run, first_rounds, read_run
 from protonorm.runs.schema import FORMAT, ExperimentInfo, RunInfo, TrunkInfo, read_info, refuse_other_names
-from protonorm.runs.states import stray_states
+from protonorm.runs.states import MEGABYTE, stray_states
 from protonorm.runs.writer import RunWriter
 from protonorm.session.build import build, policy_of
 from protonorm.session.progress import Watch, progress_line
@@ -56,9 +56,6 @@ def run(
         tracker: Experiment tracker, or its name (see `protonorm list trackers`); receives all rounds, including those
             recorded earlier.
         progress: Whether to print a progress line; by default only in a notebook.
-
-    Returns:
-        The result of the run.
 
     Raises:
         Diverged: If training produces non-finite numbers.
@@ -120,7 +117,7 @@ def _run(
     chosen = choose_engine(task, population, engine.name if engine else None, asked, cohort=experiment.cohort_size)
     settings = engine.settings if engine and engine.name == chosen else {}
     start = partial(ENGINES[chosen].load(), **settings)
-    with RunWriter(folder, experiment.key) as writer:
+    with RunWriter(folder, experiment.key, experiment.state_memory * MEGABYTE) as writer:
         writer.describe(info_of(experiment, task, population.client_names), _counts(population))
         policy = policy_of(experiment, population.client_names)
         point = writer.resume() or begin(task, policy)

@@ -16,6 +16,9 @@ TRACKERS: dict[str, Entry] = {
     "mlflow": Entry(
         "protonorm.trackers.services:MLflow",
         "curves and settings for MLflow, in runs/mlruns or at MLFLOW_TRACKING_URI",
-        {"extra": "mlflow", "to look at": "mlflow ui --backend-store-uri runs/mlruns"},
+        {
+            "extra": "mlflow",
+            "to look at": "MLFLOW_ALLOW_FILE_STORE=true mlflow ui --backend-store-uri runs/mlruns, of the whole mlflow",
+        },
     ),
 }

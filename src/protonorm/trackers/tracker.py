@@ -206,5 +206,6 @@ def _named(prefix: str, accuracy: Accuracy) -> dict[str, float]:
 
 
 def _parts(record: RoundRecord) -> tuple[tuple[str, str, Mapping[str, Accuracy | None]], ...]:
-    """Return name prefix, part of the data, and accuracies by rule, for test and validation."""
-    return ("accuracy", "test", record.rules), ("validation", "validation", record.validation)
+    """Return name prefix, part of the data, and accuracies by rule; empty for a part that a run does not have."""
+    own = ("accuracy", "test", record.rules), ("validation", "validation", record.validation)
+    return *own, ("common", "common", record.common), ("newcomers", "newcomers", record.newcomers)

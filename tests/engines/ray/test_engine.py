@@ -92,6 +92,15 @@ def test_states_are_on_the_nodes_and_their_second_copies_are_the_files_of_serial
     assert sorted(files(tmp_path / "states")) == [f"{id}.{1 + (id < 3)}.safetensors" for id in range(6)]
 
 
+def test_a_secure_sum_has_the_bits_of_serial(tmp_path):
+    """Actors are told the members of a round, whose masks cancel: not by which actor each is computed."""
+    same_as_serial(spiral(combine="secure_sum", clients=4, rounds=2), tmp_path)
+    records = (
+        run_folder(spiral(combine="secure_sum", clients=4, rounds=2), tmp_path / "ray") / "metrics.jsonl"
+    ).read_text()
+    assert "burned" not in records
+
+
 @pytest.mark.long
 def test_nodes_drop_what_the_committed_round_has_replaced(engine):
     folders = [Path(tempfile.gettempdir()) / member.facts["folders"][1] for member in engine.crew.members.values()]
@@ -338,6 +347,23 @@ def test_an_actor_that_sends_what_nobody_can_use_is_replaced(engine, serial, mon
 def test_whole_runs_have_the_bytes_of_serial(tmp_path, algorithm):
     """Two forms of messages; `tests/contract` has all methods with `make test-long`."""
     same_as_serial(spiral(algorithm=algorithm), tmp_path)
+
+
+def test_rounds_of_an_asynchronous_server_have_the_bytes_of_serial(tmp_path):
+    """Late clients are given the messages that they began with, others the last one."""
+    late = {"delay": "lognormal:10,1", "stragglers": 0.3, "dropout": 0.1, "asynchronous": True, "staleness": 2}
+    experiment = spiral(algorithm="fedavg", models="mlp_small", rounds=5, system=late)
+
+    def stop(round):
+        if round.number == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(experiment, tmp_path / "ray", engine="ray", workers=2, watch=stop)
+    same_as_serial(experiment, tmp_path)
+    assert max(
+        record.server["simulated.staleness"] for record in pn.load_run(experiment.key, out=tmp_path / "ray").history
+    )
 
 
 def test_divergence_on_a_node_is_told_as_in_serial(tmp_path):

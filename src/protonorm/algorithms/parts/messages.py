@@ -115,6 +115,14 @@ class AveragedModel(Received, Averaged):
         return Step(snapshot("model", model), self.sent(model) | examples(client), {"loss": loss})
 
 
+class AveragedFeatures(AveragedModel):
+    """Method whose clients train the average of their features, each under a head of its own."""
+
+    def sent(self, model: SplitModel) -> Tensors:
+        """Copy the features of a model, which are shared."""
+        return shared("model.features", model.features, self.buffers)
+
+
 class TwoNetworks(Algorithm):
     """Method whose clients share a second network besides their own, with which they predict too."""
 

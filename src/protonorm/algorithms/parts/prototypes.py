@@ -15,7 +15,7 @@ from protonorm.core.node import Loss
 from protonorm.core.schema import Schema, optional
 from protonorm.errors import Diverged
 from protonorm.geometry.prototypes import class_sums, closeness, means_of, vectors_by_class
-from protonorm.tensors import Tensors, all_finite, snapshot
+from protonorm.tensors import Tensors, all_finite, snapshot, to_cpu
 
 
 class RunningMeans:
@@ -35,7 +35,7 @@ class RunningMeans:
     def result(self) -> Tensors:
         """Return the classes that occur (K_i,) and, under the name, their means (K_i, width), in float32 on the CPU."""
         classes, means = means_of(self._sums, self._counts)
-        return {"classes": classes.cpu(), self._name: means.float().cpu()}
+        return {"classes": to_cpu(classes), self._name: to_cpu(means.float())}
 
 
 def class_means(client: Client, model: SplitModel) -> Tensors:

@@ -171,9 +171,8 @@ class Introductions:
         for id in list(self._waiting):
             for message in self._grid.pull_messages([id]):
                 self._take(self._waiting.pop(id), message)
-        return {
-            number: node for node, number in reversed(self._numbers.items()) if number is not None and node in connected
-        }
+        there = ((node, number) for node, number in reversed(self._numbers.items()) if node in connected)
+        return {number: node for node, number in there if number is not None}
 
     def _take(self, node: int, message: Message) -> None:
         if message.has_error():

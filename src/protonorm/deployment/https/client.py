@@ -156,19 +156,33 @@ class Connection:
         except BaseException as error:
             self.close()
             if isinstance(error, OSError | http.client.HTTPException):
-                raise of_transport(error, self.address) from None
+                raise of_transport(error, self.address, proxy_address(self._host)) from None
             raise
+
+
+def proxy_for(host: str) -> urllib.parse.SplitResult | None:
+    """Return the proxy that HTTPS_PROXY names for a host; None if there is none, or NO_PROXY excludes the host."""
+    proxy = urllib.request.getproxies().get("https")
+    if not proxy or urllib.request.proxy_bypass(host):
+        return None
+    address = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if address.hostname is None:
+        raise Refused("HTTPS_PROXY names no host.")
+    return address
+
+
+def proxy_address(host: str) -> str:
+    """Return the address of the proxy for a host, without a password; empty if there is none."""
+    proxy = proxy_for(host)
+    return address_of(proxy.hostname or "", proxy.port or 80) if proxy else ""
 
 
 def https_connection(host: str, port: int, context: ssl.SSLContext, timeout: float) -> http.client.HTTPSConnection:
     """Create a connection, through the proxy that HTTPS_PROXY names unless NO_PROXY excludes the host."""
-    proxy = urllib.request.getproxies().get("https")
-    if not proxy or urllib.request.proxy_bypass(host):
+    if not (address := proxy_for(host)):
         return http.client.HTTPSConnection(host, port, context=context, timeout=timeout)
-    address = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if address.hostname is None:
-        raise Refused("HTTPS_PROXY names no host.")
-    connection = http.client.HTTPSConnection(address.hostname, address.port or 80, context=context, timeout=timeout)
+    proxy = address.hostname or ""
+    connection = http.client.HTTPSConnection(proxy, address.port or 80, context=context, timeout=timeout)
     headers = {}
     if address.username is not None:
         credentials = f"{urllib.parse.unquote(address.username)}:{urllib.parse.unquote(address.password or '')}"
@@ -186,14 +200,14 @@ def _of_status(status: int, method: str, sentence: str) -> Failed:
     return Unreachable(f"The server has trouble of its own: HTTP status {status}.")
 
 
-def of_transport(error: Exception, address: str) -> Failed:
+def of_transport(error: Exception, address: str, proxy: str = "") -> Failed:
     """Convert an error of a connection to an exception."""
     if isinstance(error, ssl.SSLCertVerificationError):
         problem = PROBLEMS.get(error.verify_code, NOT_ISSUED)
         return Refused(problem.format(address=address, host=address.rpartition(":")[0]))
     if isinstance(error, ssl.SSLError) and error.reason in NO_TLS:
         return Refused(f"What answers at {address} does not speak TLS, and this client speaks nothing else.")
-    if isinstance(error, http.client.RemoteDisconnected):
+    if isinstance(error, http.client.RemoteDisconnected | ssl.SSLEOFError):
         reason = "it closed the connection; its log says why if it does not take this client's certificate"
     elif isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.IncompleteRead):
         return Refused(f"What answers at {address} is no server of a federation ({type(error).__name__}).")
@@ -201,4 +215,5 @@ def of_transport(error: Exception, address: str) -> Failed:
         reason = "it takes too long"
     else:
         reason = shortened(str(getattr(error, "strerror", None) or error or "no answer")).rstrip(".")
-    return Unreachable(f"The server at {address} cannot be reached: {reason}.")
+    way = f" through the proxy {proxy}" if proxy else ""
+    return Unreachable(f"The server at {address} cannot be reached{way}: {reason}.")

@@ -275,6 +275,10 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise Failed(f"The server cannot listen at {address_of(host, port)}: {error.strerror or error}.") from None
+        reason = error.strerror or error
+        raise Failed(
+            f"The server cannot listen at {address_of(host, port)}: {reason}. End what listens there, or give another "
+            "port in federation.json and send the bundles of `protonorm deploy renew`."
+        ) from None
     listening.setblocking(False)
     return listening

@@ -72,22 +72,12 @@ def open_server(
     on_connect: OnConnect = lambda client, address, version, certificate: None,
 ) -> Server:
     """Create the server of a federation's folder; it listens once its context is entered."""
-    settings = folder.settings
-    limits = Limits(per_address=settings.per_address)
-    largest = largest_answer(folder.agreement)
+    settings, largest = folder.settings, largest_answer(folder.agreement)
     roster = lambda: folder.roster  # noqa: E731
     on_leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
-    return Server(
-        settings.bind,
-        settings.port,
-        folder.tls,
-        roster,
-        largest,
-        log=on_denied,
-        on_connect=on_connect,
-        on_leave=on_leave,
-        limits=limits,
-    )
+    limits = Limits(per_address=settings.per_address)
+    where = settings.bind, settings.port, folder.tls
+    return Server(*where, roster, largest, log=on_denied, on_connect=on_connect, on_leave=on_leave, limits=limits)
 
 
 def run(folder: FederationFolder, server: Server, notify: Observer = ignore) -> Run:

@@ -20,7 +20,7 @@ from protonorm.engines.ray.crew import START, Crew, Member, Supply
 from protonorm.engines.serial import Deadline, Replies
 from protonorm.errors import Failed
 from protonorm.federation.population import SimulatedPopulation
-from protonorm.runs.states import CACHE, FolderStore
+from protonorm.runs.states import FolderStore
 
 AHEAD = 16  # orders per actor queued ahead; bounded because out-of-order answers are buffered in memory
 VERBS = {"train": "Training", "evaluate": "Evaluating"}
@@ -48,7 +48,7 @@ class Ray:
         self._store = store
         self._placement = Placement(population.parts.sizes().sum(1).tolist(), len(population.networks))
         self._orders: dict[int, Order] = {}  # by client: training order since the last commit
-        setup |= {"key": store.key, "cache": CACHE // count}
+        setup |= {"key": store.key, "cache": store.cache.limit // count}
         self.crew = Crew(ray, settings, Supply(arrays_of(population)), setup)
         self.orders = Orders(self.crew, self._placement, store)
         try:

@@ -257,11 +257,8 @@ def read_snapshots(run: Run, runs: int) -> tuple[list[Snapshot], list[str]]:
     sentences = []
     for why, rounds_unread in unread.items():
         names = listed([f"{round}.safetensors" for round in rounds_unread], FILES)
-        sentences += (
-            [f"Of the folder prototypes, {names} {'is' if len(rounds_unread) == 1 else 'are'} {why}."]
-            if rounds_unread
-            else []
-        )
+        if rounds_unread:
+            sentences.append(f"Of the folder prototypes, {names} {'is' if len(rounds_unread) == 1 else 'are'} {why}.")
     return list(filter(None, shots.values())), sentences
 
 

@@ -16,7 +16,7 @@ from protonorm.analysis.tables import meaning_of_verdicts, no_gain
 from protonorm.core.text import counted, listed
 from protonorm.report.page.charts import read_snapshots, rules_of, sphere, thinned
 from protonorm.report.page.groups import Groups, rounded
-from protonorm.runs.arrays import majority_correct
+from protonorm.runs.arrays import majority_correct, ratio
 from protonorm.runs.run import Run
 
 NUMBERS = 200_000  # maximum accuracies of single clients and classes on a page, about 6 bytes each
@@ -71,8 +71,8 @@ def _describe_population(run: Run, method: str) -> dict[str, Any]:
         "test": test[shown].tolist(),
         "held": (train + validation + test).sum(0).tolist(),  # by class, over all clients
         "majority": {
-            "clients": _per_cents(_shares(correct.sum(1), test.sum(1))[shown]),
-            "classes": _per_cents(_shares(correct.sum(0), test.sum(0))),
+            "clients": _per_cents(ratio(correct.sum(1), test.sum(1))[shown]),
+            "classes": _per_cents(ratio(correct.sum(0), test.sum(0))),
         },
     }
 
@@ -98,13 +98,6 @@ def _details(run: Run, runs: int) -> dict[str, Any]:
     return {"rounds": [record.round for record in records], "reported": reported, "rules": accuracies}
 
 
-def _shares(correct: NDArray[np.int64], support: NDArray[np.int64]) -> Numbers:
-    """Divide correct predictions by samples; NaN where there are no samples."""
-    shares = np.full(len(support), np.nan)
-    np.divide(correct, support, out=shares, where=support > 0)
-    return shares
-
-
 def _per_cents(shares: Numbers) -> list[float | None]:
     return [rounded(100 * share) for share in shares.tolist()]
 
@@ -128,27 +121,21 @@ class Cases(NamedTuple):
 def gains(groups: Groups, table: Sequence[Row]) -> dict[str, Any]:
     """Build the panels and the table of gains; both are empty without a reference."""
     pairs = [(kind, row, contrast) for kind in KINDS for row in table if (contrast := row.contrast(kind))]
-    comparable = [
-        (kind, row, contrast.reference, contrast.transfer) for kind, row, contrast in pairs if contrast.transfer
-    ]
-    transfers = [transfer for _, _, _, transfer in comparable]
+    transfers = [contrast.transfer for _, _, contrast in pairs if contrast.transfer]
     infos = [run.info for runs in groups.values() for run in runs]
-    network_names = [
-        info.network_name(id) for info in infos for id in range(min(len(info.networks), info.experiment.clients))
-    ]
-    networks = list(dict.fromkeys(network_names))
-    panels = []
-    for number, (kind, row, reference, transfer) in enumerate(comparable):
-        cases = _cases(contrasts.pair_runs(groups[row.method], groups[reference], KINDS[kind][1]))
-        entry = {"id": f"gains-{number}", "kind": kind, "slot": list(groups).index(row.method)}
-        entry["title"] = f"{row.method} against {reference}"
-        panels.append(entry | _panel(cases, transfer, groups[row.method][0], networks, CASES // len(comparable)))
+    used = [(info, range(min(len(info.networks), info.experiment.clients))) for info in infos]
+    networks = list(dict.fromkeys(info.network_name(id) for info, ids in used for id in ids))
+    panels: list[dict[str, Any]] = []
+    for kind, row, contrast in pairs:
+        if transfer := contrast.transfer:
+            cases = _cases(contrasts.pair_runs(groups[row.method], groups[contrast.reference], KINDS[kind][1]))
+            entry = {"id": f"gains-{len(panels)}", "kind": kind, "slot": list(groups).index(row.method)}
+            entry["title"] = f"{row.method} against {contrast.reference}"
+            panels.append(entry | _panel(cases, transfer, groups[row.method][0], networks, CASES // len(transfers)))
     verdicts = meaning_of_verdicts(transfers)
     explained = f"Intervals: 95 %, by the bootstrap over seeds and clients. {verdicts}"
     return {
-        "kinds": [
-            (kind, heading) for kind, (heading, _) in KINDS.items() if any(kind == item[0] for item in comparable)
-        ],
+        "kinds": [(kind, KINDS[kind][0]) for kind in dict.fromkeys(panel["kind"] for panel in panels)],
         "panels": panels,
         "networks": networks,
         "rows": [

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from protonorm.analysis.settings import labels, run_settings
+from protonorm.analysis.settings import grouped, labels, run_settings
 from protonorm.config.parsing import load_plain, parse_value
 from protonorm.core.text import visible
 from protonorm.runs.run import Run
@@ -22,11 +22,10 @@ WHOLE = 10**9  # integral floats below this are written without a decimal point
 
 def by_method(runs: Iterable[Run]) -> Groups:
     """Group runs that differ only in the seed, and name the groups by their differences."""
-    grouped: dict[str, list[Run]] = {}
-    for run in {run.folder.resolve(): run for run in runs}.values():
-        plain = run.info.experiment.plain() | {"seed": None}
-        grouped.setdefault(json.dumps(plain, sort_keys=True), []).append(run)
-    groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in grouped.values()]
+    different = {run.folder.resolve(): run for run in runs}.values()
+    plain = [(run.info.experiment.plain() | {"seed": None}, run) for run in different]
+    alike = grouped((json.dumps(settings, sort_keys=True), run) for settings, run in plain).values()
+    groups = [sorted(group, key=lambda run: run.info.experiment.seed) for group in alike]
     return dict(zip(_names([run_settings(group[0].info) for group in groups]), groups, strict=True))
 
 

@@ -4,10 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from protonorm.analysis.breakdown import standing
-from protonorm.analysis.comparison import COLUMNS, Cell, Row, rows
+from protonorm.analysis.comparison import Cell, Row, columns_of, rows
 from protonorm.analysis.settings import client_label
 from protonorm.analysis.statistics import share_a_seed
-from protonorm.analysis.tables import NOT_RANKED, OPTIMISTIC, how_chosen, is_hint, p_values, what_spread_is, why_bold
+from protonorm.analysis.tables import (
+    NOT_RANKED,
+    OPTIMISTIC,
+    how_chosen,
+    is_hint,
+    other_tests,
+    p_values,
+    what_spread_is,
+    why_bold,
+)
 from protonorm.core.text import counted, duration, listed, size_text
 from protonorm.metrics import metrics
 from protonorm.report.page.charts import NOTHING, UNTESTED, is_untested, untimed
@@ -107,7 +116,7 @@ def captions(groups: Groups, table: Sequence[Row], *, ranked: bool) -> dict[str,
     chosen = how_chosen(table)
     return {
         "chosen": f"Accuracies are reported {chosen}." if chosen else "",
-        "spread": what_spread_is(table),
+        "spread": f"{what_spread_is(table)} {other_tests(table)}".strip(),
         "curves": _how_drawn(groups),
         "bold": why_bold(table) if ranked else "",
         "optimistic": f"{OPTIMISTIC}.",
@@ -118,7 +127,7 @@ def captions(groups: Groups, table: Sequence[Row], *, ranked: bool) -> dict[str,
 def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
     """Build the rows of the comparison; an accuracy is marked if it stands out among those of its rule."""
     methods = dict.fromkeys(row.method for row in table if not row.is_majority)
-    slots = {name: slot for slot, name in enumerate(methods)}
+    slots, columns = {name: slot for slot, name in enumerate(methods)}, columns_of(table)
     return [
         {
             "method": row.method,
@@ -127,7 +136,7 @@ def table_rows(table: Sequence[Row], *, ranked: bool) -> list[dict[str, Any]]:
             "rule": row.rule,
             "round": _rounds_text(row.rounds),
             "headline": row.headline,
-            "cells": [(row.text(name), ranked and row.stands_out and name == "accuracy") for name in COLUMNS],
+            "cells": [(row.text(name), ranked and row.stands_out and name == "accuracy") for name in columns],
             "note": row.note,
         }
         for index, row in enumerate(table)
@@ -145,14 +154,12 @@ def _how_drawn(groups: Groups) -> str:
     largest = max(len(runs) for runs in groups.values())
     if largest == 1:
         return "Lines are of one seed: there are no bands."
-    counts = {len(runs) for runs in groups.values()}
-    counts_text = (
-        f"{largest} seeds" if len(counts) == 1 else listed([f"{len(runs)} of {name}" for name, runs in groups.items()])
-    )
-    fewer = "" if len(counts) == 1 else "seeds: "
+    seeds = f"{largest} seeds"
+    if len({len(runs) for runs in groups.values()}) > 1:
+        seeds = f"seeds: {listed([f'{len(runs)} of {name}' for name, runs in groups.items()])}"
     return (
-        f"Lines are means over the seeds that reached a round ({fewer}{counts_text}), bands the 95 % interval of the "
-        "mean, or the range of two seeds, as in tables; a single seed has no band."
+        f"Lines are means over the seeds that reached a round ({seeds}), bands the 95 % interval of the mean, or the "
+        "range of two seeds, as in tables; a single seed has no band."
     )
 
 

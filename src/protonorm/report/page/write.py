@@ -22,7 +22,7 @@ from PIL import Image
 
 from protonorm.algorithms import display_name
 from protonorm.analysis.breakdown import headline
-from protonorm.analysis.comparison import COLUMNS, RULES, Row, display_names, rows, titled, whole
+from protonorm.analysis.comparison import COLUMNS, RULES, Row, columns_of, display_names, rows, titled, whole
 from protonorm.core.text import listed, visible
 from protonorm.files import make_folder, replace
 from protonorm.report.drawing import SLOTS, slots, style_rules
@@ -162,7 +162,7 @@ def content(groups: Groups, table: Sequence[Row] | None = None) -> dict[str, Any
         "lead": lead(groups, table),
         "cards": cards(groups, table, ranked=ranked),
         "notices": notices(groups),
-        "columns": [heading for heading, _ in COLUMNS.values()],
+        "columns": [COLUMNS[name][0] for name in columns_of(table)],
         "rows": table_rows(table, ranked=ranked),
         "captions": captions(groups, table, ranked=ranked),
         "measures": measures(groups, table),
@@ -214,12 +214,9 @@ def figure_rows(groups: Groups, table: Sequence[Row] | None = None) -> dict[str,
             for name, value in zip(populations[run["population"]][unit], values or (), strict=False)
         ]
     columns = ("client", "seed", "samples", "network", "accuracy", "reference", "gain")
+    networks = data["gains"]["networks"]
     rows["gains"] = [
-        {
-            "comparison": panel["title"],
-            **dict(zip(columns, case, strict=True)),
-            "network": data["gains"]["networks"][case[3]],
-        }
+        {"comparison": panel["title"]} | dict(zip(columns, case, strict=True)) | {"network": networks[case[3]]}
         for panel in data["gains"]["panels"]
         for case in panel["cases"]
     ]
