@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from inspect import signature
@@ -16,6 +17,7 @@ from . import BENCHMARKS
 from .machine import facts
 
 HERE = Path(__file__).resolve().parent
+NUMBERS = re.compile(rb"\[\n[-+.\deE,\s]+\]")  # a list of numbers in JSON with indentation
 
 
 def chosen(names: Sequence[str]) -> list[str]:
@@ -48,12 +50,12 @@ def place(folder: Path | None = None) -> Path:
 
 
 def keep(name: str, result: dict[str, Any], folder: Path) -> Path:
-    """Write a result."""
+    """Write a result, with each list of numbers on one line."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    replace(path, pretty(result))
+    replace(path, NUMBERS.sub(lambda numbers: re.sub(rb"\n\s*", b"", numbers[0]).replace(b",", b", "), pretty(result)))
     return path
 
 
 def silent(line: str) -> None:
-    """Discard the result."""
+    """Discard a line."""

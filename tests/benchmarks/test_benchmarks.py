@@ -184,6 +184,14 @@ def test_results_are_kept_with_their_machine(tmp_path, monkeypatch):
     assert {"cores", "processor", "torch", "numpy"} <= facts().keys()
 
 
+def test_lists_of_numbers_are_kept_on_one_line(tmp_path):
+    found = {"cases": [{"accuracy": [[0.5, -2e-05], []], "lost": [1, 0], "names": ["1, 2", "[\n3]"]}], "note": "[\n1]"}
+    path = results.keep("server", found, tmp_path)
+    assert json.loads(path.read_text()) == found
+    assert "[0.5, -2e-05]" in path.read_text()
+    assert "[1, 0]" in path.read_text()
+
+
 def test_the_command_runs_keeps_and_shows(tmp_path, monkeypatch):
     tiny = server.measure(clients=(2,), classes=5, width=4, epochs=1, repeats=1)
     monkeypatch.setattr(server, "measure", lambda notify: notify("half way") or tiny)

@@ -222,5 +222,6 @@ def test_nothing_is_left_when_clients_come_and_go(keys, server):
         client.ask(wait=0)
         client.close()
     until(lambda: not server._listener.connections)
+    assert not server._listener._by_key
     assert not server._listener._by_address
     assert not server._listener._new

@@ -235,9 +235,8 @@ class Calls:
             self._log(f"{client_version}, the server has {__version__}: all parties should have the same.")
         instance = request.headers.get(wire.INSTANCE_HEADER, "")[:64] or "unknown"
         connection = self._listener.find(request.transport)
-        for transport, other in self._listener.connections.items():
-            if other.key == connection.key and other.instance not in ("", instance) and not transport.is_closing():
-                raise web.HTTPConflict(text=TAKEN)
+        if any(other.instance not in ("", instance) for other in self._listener.open_with(connection.key)):
+            raise web.HTTPConflict(text=TAKEN)
         if not connection.instance:
             self._on_connect(client.id, connection.address, shortened(version, 40), connection.certificate)
         connection.instance = instance

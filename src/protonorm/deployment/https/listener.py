@@ -12,7 +12,7 @@ import socket
 import ssl
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -104,6 +104,7 @@ class Listener:
         self._new: dict[asyncio.Task[None], None] = {}  # connections that have made no request, oldest first
         self._by_address: Counter[str] = Counter()
         self.connections: dict[asyncio.Transport, Connection] = {}
+        self._by_key: dict[str, list[asyncio.Transport]] = {}  # the same connections
 
     @property
     def port(self) -> int:
@@ -176,9 +177,8 @@ class Listener:
             reason = "it took long, and others wait" if cancelled else _reason(error)
             self._log(f"The handshake with {address} failed: {reason}.")
             return
-        open_keys = [other.key for transport, other in self.connections.items() if not transport.is_closing()]
         try:
-            if open_keys.count(connection.key) <= self._limits.per_client:
+            if len(list(self.open_with(connection.key))) <= self._limits.per_client:
                 await asyncio.wait_for(connection.settled.wait(), self._limits.header)
                 return
             reason = "its client has too many"
@@ -207,7 +207,12 @@ class Listener:
             fingerprint = hashlib.sha256(encoded).hexdigest()
             connection = Connection(address, public_line(key), fingerprint, expires)
             self.connections[transport] = connection
+            self._by_key.setdefault(connection.key, []).append(transport)
         return self.connections[transport]
+
+    def open_with(self, key: str) -> Iterator[Connection]:
+        """Iterate over the open connections with a public key."""
+        return (self.connections[transport] for transport in self._by_key.get(key, ()) if not transport.is_closing())
 
     def await_request(self, connection: Connection, *, works: bool) -> None:
         """Set the deadline of a connection's next request, which is far away while its client works."""
@@ -226,6 +231,9 @@ class Listener:
                     self._log(f"A connection from {connection.address} was cut: its certificate no longer counts.")
             connection.settled.set()
             del self.connections[transport]
+            self._by_key[connection.key].remove(transport)
+            if not self._by_key[connection.key]:
+                del self._by_key[connection.key]
             self._release(connection.address)
 
     def _release(self, address: str) -> None:

@@ -12,7 +12,7 @@ import queue
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -126,16 +126,15 @@ class Server:
         return asyncio.run_coroutine_threadsafe(call(), self._loop).result(STARTING)
 
     def _push(self, requests: Mapping[int, bytes]) -> dict[int, str]:
-        here = self._present()
-        for id in requests.keys() & here:
+        here = self._present(requests)
+        for id in here:
             self._clients[id].push(requests[id])
         return {id: "it is not connected" for id in requests if id not in here}
 
-    def _present(self) -> set[int]:
-        """Return the clients with an open connection by which they have asked for work."""
-        connections = self._listener.connections.items()
-        asked = [own.key for transport, own in connections if own.instance and not transport.is_closing()]
-        return {self._clients.ids[key] for key in asked if key in self._clients.ids}
+    def _present(self, among: Container[int] | None = None) -> set[int]:
+        """Return the clients with an open connection by which they have asked for work, also among few of many."""
+        keys = [(key, id) for key, id in self._clients.ids.items() if among is None or id in among]
+        return {id for key, id in keys if any(own.instance for own in self._listener.open_with(key))}
 
     # The server's thread
 
