@@ -65,6 +65,13 @@ class Place(torch.utils.backend_registration._DummyBackendModule):
     def get_amp_supported_dtype(self):
         return [torch.bfloat16]
 
+    def get_rng_state(self, device=None):
+        """Return an empty state, as random numbers are the CPU's; `torch.random.fork_rng` asks for it."""
+        return torch.empty(0, dtype=torch.uint8)
+
+    def set_rng_state(self, state, device=None):
+        assert not len(state)
+
 
 @cache
 def device():
