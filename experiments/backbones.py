@@ -40,7 +40,7 @@ TRAINED: dict[str, tuple[float, dict[str, Any]]] = {  # learning rate and method
     "Local": (0.3, {"algorithm": "local"}),
     "FedProto": (0.3, {"algorithm": "fedproto", "lam": 10.0}),
     "ProtoNorm": (0.3, {"algorithm": "protonorm", "lam": 10.0, "gamma": 100.0}),
-    "FedTGP": (0.1, {"algorithm": "fedtgp"}),
+    "FedTGP": (0.1, {"algorithm": "fedtgp", "lam": 10.0, "server_epochs": 10}),  # the server is most of its time
     "FedSA": (0.1, {"algorithm": "fedsa"}),
     "Fixed targets": (0.1, {"algorithm": "targets", "lam": 10.0}),
     "Duet": (0.3, {"algorithm": "duet"}),
