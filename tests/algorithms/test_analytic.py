@@ -172,6 +172,19 @@ def test_mu_is_the_one_of_least_error_and_chosen_apart_for_classes_that_others_l
     assert together[:, 2:].abs().max() < 0.05  # of truth: with others' μ a class of one's own is hardly learned
 
 
+def test_classes_that_others_lack_have_the_mu_of_their_own_errors():
+    """Class 0 is known, and its error larger than all others': μ of 1 to 3 is what it would be without class 0."""
+    x, _ = data(40)
+    truth = random(6, K, seed=7)
+    y, prior = x @ truth, torch.zeros_like(truth)
+    y[:, 0] = 100 * random(40, 1, seed=8)[:, 0]  # noise: its μ is large
+    known = torch.tensor([True, False, False, False])
+    weights = personal(x, y, prior, known).weights
+    rest = personal(x, y[:, 1:], prior[:, 1:], torch.zeros(3, dtype=torch.bool)).weights
+    torch.testing.assert_close(weights[:, 1:], rest)
+    torch.testing.assert_close(weights[:, 1:], truth[:, 1:], rtol=0, atol=0.05)
+
+
 def test_limits_of_mu():
     """μ → ∞ is the others' solution; μ → 0 with W₋ = 0 is the least-squares solution of the own samples."""
     (x, y), prior, known = data(30), random(6, K, seed=5), torch.ones(K, dtype=torch.bool)

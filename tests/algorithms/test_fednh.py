@@ -132,6 +132,13 @@ def test_one_step_of_the_scale():
     assert float(step.state["scale"]) == float(step.message["scale"])
 
 
+def test_a_step_is_bounded():
+    """The gradient of the scale is far above 0.001: a step with lr 1 moves it by at most that."""
+    method = FedNH(clip=1e-3)
+    step = told(seeing([[5.0, 0.0]], [0], lr=1.0), method=method)
+    assert 0 < abs(float(step.message["scale"]) - 1.0) <= 1.01e-3
+
+
 def test_a_frozen_scale_stays():
     method = FedNH(scaling="frozen", scale=30.0)
     client, state, message = federation(method).started()

@@ -5,7 +5,7 @@ from torch import nn
 import protonorm as pn
 from protonorm.algorithms import ALGORITHMS
 from protonorm.algorithms.parts.messages import Averaged, shared
-from protonorm.algorithms.parts.prototypes import class_means, stack_prototypes
+from protonorm.algorithms.parts.prototypes import class_means, mean_outputs, stack_prototypes
 from protonorm.algorithms.parts.training import descend, shuffled
 from protonorm.core.combine import Mean, combine
 from protonorm.tensors import prefixed, strip_prefix
@@ -38,6 +38,19 @@ def test_buffers_are_shared_or_stay():
         "a.running_var",
     }
     assert shared("a", nn.BatchNorm1d(3), "local").keys() == {"a.weight", "a.bias"}
+
+
+def test_mean_outputs_are_those_of_evaluation():
+    """A network in training mode would normalise by its batch, and move its running statistics: (0, 0) and (2, 4) stay.
+
+    With the statistics at the start, mean 0 and variance 1, features are the inputs.
+    """
+    client = normalising_client()
+    client.model.train()
+    before = {name: value.clone() for name, value in client.model.state_dict().items()}
+    means = mean_outputs(client, client.model.features, "outputs", 2)
+    torch.testing.assert_close(means["outputs"], torch.tensor([[0.0, 0.0], [2.0, 4.0]]), rtol=1e-4, atol=0)
+    assert all(value.equal(before[name]) for name, value in client.model.state_dict().items())
 
 
 WITH_STATISTICS = {  # methods whose server says running statistics, and the name of the network that it says
