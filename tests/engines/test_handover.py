@@ -8,8 +8,9 @@ import pytest
 
 import protonorm as pn
 from protonorm.core import Order
+from protonorm.data.partitions import Parts
 from protonorm.data.prepared import Arrays, write_prepared
-from protonorm.engines.handover import array_location, hand_over, map_array
+from protonorm.engines.handover import array_location, hand_over, map_array, take_over
 from protonorm.engines.processes import Processes
 from protonorm.engines.serial import Serial
 from protonorm.runs.states import FolderStore
@@ -61,6 +62,17 @@ def test_pictures_are_not_written_into_the_folder_of_the_handover(tmp_path):
     assert sorted(one.name for one in (tmp_path / "handover").iterdir()) == ["cuts.npy", "index.npy", "labels.npy"]
     (copy,) = (tmp_path / "mapped").iterdir()
     assert told["arrays"]["inputs"]["file"] == str(copy / "images.npy")
+
+
+def test_given_parts_are_handed_over(tmp_path):
+    """How many samples validate, and common test samples, are arrays of a population that has them."""
+    task, population = build(spiral())
+    given = Parts(population.parts.index, population.parts.cuts, np.arange(len(population)), np.array([3, 1]))
+    population.parts = given
+    _, there = take_over(hand_over(task, population, tmp_path))
+    for name in ("index", "cuts", "validating", "common"):
+        np.testing.assert_array_equal(getattr(there.parts, name), getattr(given, name))
+    assert len(there.site(2).client(1).validation) == 2
 
 
 def test_vectors_in_memory_are(tmp_path):

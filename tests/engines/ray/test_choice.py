@@ -13,6 +13,7 @@ from protonorm.engines import choice
 from protonorm.engines.balance import Placement
 from protonorm.engines.choice import ActorSettings, read_engine
 from protonorm.engines.ray import cluster
+from protonorm.engines.ray.crew import other_versions
 from protonorm.errors import Failed
 from tests.support import run, spiral
 
@@ -21,6 +22,19 @@ def test_settings_stand_behind_the_name():
     assert read_engine("serial") == ("serial", {})
     assert read_engine("ray") == ("ray", {})
     assert read_engine("ray:num_gpus=0.5,num_cpus=2") == ("ray", {"num_gpus": 0.5, "num_cpus": 2.0})
+
+
+def test_versions_differ_by_name_and_by_source_files():
+    here = {"protonorm": "1.0", "torch": "2.13", "source": "abc"}
+    assert other_versions(here, here) == []
+    assert other_versions({}, {"torch": "2.13"}) == ["torch unknown instead of 2.13"]
+    assert other_versions(here | {"source": "xyz"}, here) == [
+        "protonorm 1.0, but with other source files (xyz instead of abc)"
+    ]
+    assert other_versions(here | {"source": "xyz", "protonorm": "1.1", "torch": "2.5"}, here) == [
+        "protonorm 1.1 instead of 1.0",
+        "torch 2.5 instead of 2.13",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,15 @@ class Killed(Failed):
     """End of an actor's process while it starts, as for lack of memory; another actor may start."""
 
 
+def other_versions(actual: Mapping[str, str], expected: Mapping[str, str]) -> list[str]:
+    """Return how versions differ, those of the package's source files as one of the package."""
+    pairs = {name: (actual.get(name, "unknown"), wanted) for name, wanted in expected.items()}
+    different = {name: f"{found} instead of {wanted}" for name, (found, wanted) in pairs.items() if found != wanted}
+    if source := different.pop("source", ""):
+        different.setdefault("protonorm", f"{expected['protonorm']}, but with other source files ({source})")
+    return [f"{name} {text}" for name, text in different.items()]
+
+
 class Crew:
     """Actors of one run."""
 
@@ -211,18 +220,9 @@ class Crew:
         """Record the facts on an actor's node; raise Failed if other versions could change results."""
         member.node, member.facts = facts["node"], facts
         self._folders.setdefault(member.node, set()).update(facts["folders"])
-        different = {
-            name: f"{actual} instead of {expected}"
-            for name, expected in self._versions.items()
-            if (actual := facts["versions"].get(name, "unknown")) != expected
-        }
-        if source := different.pop("source", ""):
-            ours = f"{self._versions['protonorm']}, but with other source files ({source})"
-            different.setdefault("protonorm", ours)
-        if different:
-            texts = ", ".join(f"{name} {text}" for name, text in different.items())
+        if texts := other_versions(facts["versions"], self._versions):
             raise Failed(
-                f"Node {member} has other versions than this machine: {texts}. "
+                f"Node {member} has other versions than this machine: {', '.join(texts)}. "
                 "Results are promised on equal versions alone: install the same everywhere."
             )
 
