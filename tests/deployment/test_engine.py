@@ -5,6 +5,7 @@ import torch
 
 from protonorm.core import Lost, Order
 from protonorm.core.frames import join, split
+from protonorm.deployment.call import Call, Turn
 from protonorm.deployment.engine import Arrived, accuracy_of
 from protonorm.federation.rounds import begin
 from tests.contract.playing import same
@@ -155,6 +156,17 @@ def test_others_have_as_long_again_as_the_quorum_took(tmp_path):
     federation.line.plans = [(40.0, lambda: federation.line.waiting.append(held[0]))]
     assert list(lost(train(federation))) == [1]
     assert federation.line.now == 80.0
+
+
+def test_who_is_set_aside_does_not_count_for_the_quorum():
+    """Half of four are 2, of the three others 2, of two 1."""
+    turns = [Turn(Order(id, 1, 0), b"") for id in range(4)]
+    half = lambda count: -(-count // 2)  # noqa: E731
+    calls = [Call(turns, half, 0.0, 60.0, patient=True, aside=range(count)) for count in range(4)]
+    assert [call.needed for call in calls] == [2, 2, 1, 1]
+    calls[2].ask(turns[0], 1.0)  # it is aside, and stays so
+    calls[2].ask(turns[3], 1.0)
+    assert calls[2].needed == 1
 
 
 def test_an_answer_that_comes_after_the_deadline_counts_while_the_round_waits(tmp_path):

@@ -81,6 +81,15 @@ def test_the_client_stops_at_the_ceiling_and_says_so(data, tmp_path):
     assert kept["releases"] == [{"agreement": AGREEMENT.digest, "round": 1, "loss": 0.005}]
 
 
+def test_every_release_counts_for_the_ceiling():
+    """Rounds of σ = 10 are ρ = 0.005 each: ε of two is 0.546, of three 0.69."""
+    step = Gaussian(bounds="message", noise=10.0, epsilon=0.6)
+    releases = [Release(agreement="one", round=round, loss=0.005) for round in (1, 2, 3)]
+    Ledger(releases=releases[:1]).check(releases[1], step)
+    with pytest.raises(ValueError, match=r"its owner allows 0\.6"):
+        Ledger(releases=releases[:2]).check(releases[2], step)
+
+
 def test_nothing_is_trained_for_a_message_that_must_not_be_sent(data, tmp_path, monkeypatch):
     own = node(data, tmp_path, epsilon=0.5)
     answered(own)

@@ -362,6 +362,10 @@ def test_an_owner_may_demand_a_number_of_members():
     policy = OwnerPolicy.checked({"members": 4}, "policy")
     with pytest.raises(ValueError, match="allows combine=secure_sum:4 or more members, got secure_sum:3"):
         policy.check(Agreement.of(TERMS | {"combine": "secure_sum", "members": MEMBERS}))
+    five = [*MEMBERS, *(member[:-2] + "AA" for member in MEMBERS[:2])]
+    with pytest.raises(ValueError, match="got secure_sum:3"):  # three of the five are enough for a sum
+        policy.check(Agreement.of(TERMS | {"combine": "secure_sum:3", "members": five}))
+    policy.check(Agreement.of(TERMS | {"combine": "secure_sum:4", "members": five}))
     policy.check(Agreement.of(TERMS))
     with pytest.raises(ValueError, match="combined by secure_sum:3, got trust"):
         OwnerPolicy.checked({"combine": ["secure_sum"]}, "policy").check(Agreement.of(TERMS))
