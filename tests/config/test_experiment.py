@@ -117,7 +117,7 @@ def test_bad_settings_are_refused_with_a_sentence(settings, said):
 def test_at_least_one_client_is_drawn():
     assert spiral(participation=0.01).cohort_size == 1
     assert spiral(participation=0.5).cohort_size == 3
-    assert pn.Experiment(clients=10, participation=0.3).cohort_size == 3  # 0.3·10 is a little below 3 in binary
+    assert pn.Experiment(clients=100, participation=0.29).cohort_size == 29  # 0.29·100 is a little below 29 in binary
 
 
 def test_a_last_round_that_is_evaluated_only_because_it_is_the_last_needs_a_run_of_its_own():

@@ -60,6 +60,11 @@ def test_a_file_says_it_alike(tmp_path, text):
     assert python.algorithm == one(str(path)).algorithm
 
 
+def test_a_setting_beside_a_name_goes_before_that_in_the_name():
+    method = pn.Experiment(algorithm={"name": "protonorm:gamma=5,lam=10", "gamma": 6}, dataset="spiral").algorithm
+    assert (method.gamma, method.lam) == (6, 10)
+
+
 def test_methods_of_a_file_are_compared_and_tuned(tmp_path):
     path = tmp_path / "several.yaml"
     path.write_text("methods: ['protonorm:gamma=5', fedproto]\nseeds: 2\n")

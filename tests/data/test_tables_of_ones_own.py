@@ -42,6 +42,13 @@ def test_columns_are_dropped_and_numbers_left_as_they_are(flowers):
     assert Table(flowers, label="kind", drop=("size",)).load().inputs.shape == (4, 2)
 
 
+def test_the_column_of_groups_is_no_input(flowers):
+    data = Table(flowers, label="kind", group="colour", standardise=False).load()
+    assert data.inputs.tolist() == [[1], [3], [1], [3]]
+    groups = list(data.groups)
+    assert groups[0] == groups[3] != groups[1] == groups[2]
+
+
 def test_text(tmp_path):
     path = written(tmp_path, 'label,body,more\n1,"Good, very good",x\n0,bad,\n1,good,y\n0,"Bad\nbad",z\n')
     data = Table(path, text="body", vocabulary=32).load()

@@ -495,6 +495,11 @@ ODD = {
     "redirect": (b"HTTP/1.1 302 No\r\nProtonorm-Format: 1\r\nLocation: /x\r\nContent-Length: 0\r\n\r\n", Unreachable),
     "cut short": (b"HTTP/1.1 200 OK\r\nProtonorm-Format: 1\r\nContent-Length: 9\r\n\r\nhello", Unreachable),
     "damaged": (b"HTTP/1.1 200 OK\r\nProtonorm-Format: 1\r\nContent-Length: 5\r\n\r\nhello", Unreachable),
+    "another request": (
+        b"HTTP/1.1 200 OK\r\nProtonorm-Format: 1\r\n"
+        b"Protonorm-Request: %s\r\nContent-Length: 5\r\n\r\nhello" % request_id(b"hullo").encode(),
+        Unreachable,
+    ),
     "compressed": (
         b"HTTP/1.1 200 OK\r\nProtonorm-Format: 1\r\nContent-Encoding: gzip\r\n"
         b"Protonorm-Request: %s\r\nContent-Length: %d\r\n\r\n" % (request_id(BOMB).encode(), len(BOMB)) + BOMB,
