@@ -63,6 +63,21 @@ def test_by_class(tmp_path):
     ]  # the best test round is the last: 3/4 under `nearest-global`
 
 
+def test_by_client_and_class_has_every_class_of_which_a_client_has_a_sample(tmp_path):
+    """Client 0 trains on dogs, validates on fish and tests on cats; client 1 has cats alone."""
+    train, validation = np.array([[0, 1, 0], [3, 0, 0]]), np.array([[0, 0, 2], [0, 0, 0]])
+    test = np.array([[4, 0, 0], [4, 0, 0]])
+    names = ["cat", "dog", "fish"]
+    population = Population(train, validation, test)
+    run = made(tmp_path / "run", clients=2, classes=3, rounds=1, population=population, names=names)
+    rows = rows_by(run, "client,class", "logits", cells=lambda: (test // 2, test))
+    assert [(row["client"], row["class"], row["accuracy"]) for row in rows if row["test"]] == [
+        ("0", "cat", 0.5),
+        ("1", "cat", 0.5),
+    ]
+    assert [(row["train"], row["validation"], row["test"]) for row in rows[:3]] == [(0, 0, 4), (1, 0, 0), (0, 2, 0)]
+
+
 def test_by_rule(tmp_path):
     """Of 200 samples 120 are right under `nearest-global` in round 2, half of them under `logits`."""
     rows = rule_rows(pair(tmp_path)[0])

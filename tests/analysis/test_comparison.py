@@ -259,6 +259,14 @@ def test_the_majority_is_the_same_in_every_round(tmp_path):
     assert cells == {"accuracy": 0.25, "mean": 0.5, "worst": 0.0, "best": 0.25, "last": 0.25, "own_best": 0.5}
 
 
+def test_the_majority_of_clients_that_train_is_averaged_over_the_seeds_that_draw_them(tmp_path):
+    """Guesses are right for all samples of client 0, which trains with seed 0, and for none of client 1's."""
+    train, test = np.array([[9, 1], [9, 1]]), np.array([[10, 0], [0, 30]])
+    usual = {"population": Population(train, 0 * train, test), "clients": 2, "classes": 2, "rounds": 2, "held_out": 0.5}
+    runs = [made(tmp_path / str(seed), seed=seed, evaluated=[seed], **usual) for seed in range(2)]
+    assert next(row for row in rows({"one": runs}) if row.is_majority).cells["accuracy"].mean == 0.5
+
+
 def test_the_majority_is_averaged_over_the_seeds_of_one_partition_only(tmp_path):
     """0.2 and 0.4 have the mean 0.3 and the deviation 0.2/√2; the same population counts once."""
 

@@ -156,6 +156,15 @@ def test_with_gains_over_both_references_a_star_takes_the_place_of_brackets(runs
     assert "a star: its 95 \\% bootstrap interval excludes zero." in text
 
 
+def test_a_loss_that_is_sure_has_a_star_too(runs):
+    groups = {
+        "protonorm": runs("protonorm", *[[30, 40]] * 5),
+        "protonorm (solo)": runs("protonorm", *[[50, 50]] * 5, control="solo"),
+        "local": runs("local", *[[50, 50]] * 5),
+    }
+    assert "& -15.0{*} & -15.0{*} " in latex_table("mine", rows(groups)).replace("$-$", "-").replace("−", "-")
+
+
 def caption_words(text):
     return re.search(r"\\caption\{(.*)\}$", text, re.MULTILINE)[1].split()
 

@@ -89,6 +89,7 @@ def test_a_wrong_archive_has_code_2_and_no_network_code_1(call, tmp_path):
     result = call("data", "download", "mnist", "--mirror", "http://127.0.0.1:9/")
     assert result.exit_code == 1
     assert "is there a network?" in result.stderr
+    assert "http://127.0.0.1:9/" in result.stderr
 
 
 def draw_shapes(root, kinds=("disc", "bar"), count=30, seed=0):

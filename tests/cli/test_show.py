@@ -37,6 +37,13 @@ def test_the_round_with_the_best_validation_accuracy_is_reported(tmp_path):
     assert samples_line(found) == "Samples of all clients: 100 to train on, 100 to validate on, 100 to test on."
 
 
+def test_the_accuracy_on_validation_is_the_mean_over_clients(tmp_path):
+    """5 of 10 and 10 of 40 right: 37.5 % in the mean, 30 % of all samples."""
+    parts = {"population": hundred(2)._replace(validation=np.array([[10], [40]])), "tested": [[50, 50]]}
+    found = made(tmp_path / "a", clients=2, classes=1, rounds=1, validated=[[5, 10]], **parts)
+    assert "nearest-global 37.50 % on validation (mean over clients)" in reported_round(found)
+
+
 def test_without_a_validation_part_the_optimistic_choice_is_said(tmp_path):
     found = one_client(tmp_path / "a", validation=0)
     assert reported_round(found) == (

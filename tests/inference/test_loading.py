@@ -71,6 +71,14 @@ def test_saved_and_loaded(result, tmp_path):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
 
 
+def test_the_weights_of_another_client_are_refused(result, tmp_path):
+    for id in (3, 4):
+        result.clients[id].save(tmp_path / str(id))
+    (tmp_path / "3" / "client.safetensors").write_bytes((tmp_path / "4" / "client.safetensors").read_bytes())
+    with pytest.raises(ValueError, match=r"client\.safetensors is damaged: it is not the file that client\.json"):
+        pn.load_client(tmp_path / "3")
+
+
 def test_from_the_runs_folder_without_its_data(result):
     x = some(result)
     found = load_from_run(result.run, 5)

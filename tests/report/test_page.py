@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 import protonorm as pn
 from protonorm.cli.app import app
 from protonorm.report.page import write_page
-from protonorm.report.page.charts import directions, shown_share
+from protonorm.report.page.charts import directions, shown_share, traffic
 from protonorm.report.page.groups import by_method
+from protonorm.report.page.summary import notices
 from protonorm.runs.run import read_run
 from tests.report.pages import data, made, page, record, words
 from tests.support import run, spiral
@@ -64,6 +65,12 @@ def test_bytes_are_told_by_round_and_in_all(tmp_path):
     assert held["traffic"]["rows"][0] | {"up": 300, "down": 600, "round_up": 100} == held["traffic"]["rows"][0]
     up, down = (chart["lines"][0]["y"] for chart in held["charts"]["bytes"])
     assert (up, down) == ([0.1] * 3, [0.2] * 3)
+
+
+def test_bytes_of_several_seeds_are_those_of_one_in_the_mean(tmp_path):
+    runs = [made(tmp_path / f"run{seed}", seed=seed, done=3 - seed) for seed in range(2)]
+    (row,) = traffic(by_method(runs))["rows"]
+    assert (row["up"], row["down"], row["round_up"]) == (250, 500, 100)
 
 
 def test_distances_are_shown_as_recorded_and_margins_relative_to_the_mean_distance(tmp_path):
@@ -149,6 +156,14 @@ def test_an_unfinished_run_says_how_far_it_is(tmp_path):
     read = words(page([made(tmp_path / "run", rounds=9, done=2)], tmp_path))
     assert "2 of 9 rounds are done; the same command goes on." in read
     assert "unfinished" in read
+
+
+def test_a_reader_is_warned_of_a_run_that_is_not_finished(tmp_path):
+    done, half = made(tmp_path / "done", rounds=9), made(tmp_path / "half", rounds=9, done=2, seed=1)
+    warnings = [text for text in notices(by_method([done, half])) if "rounds are done" in text]
+    assert [text.partition(",")[2] for text in warnings] == [
+        " seed 1: 2 of 9 rounds are done; the same command goes on."
+    ]
 
 
 def test_a_run_without_any_round_has_a_page(tmp_path):

@@ -254,6 +254,13 @@ def test_words_stand_for_other_runs_once_the_package_has_changed(tmp_path, monke
     assert not compare("fedproto", out=tmp_path).plan.known
 
 
+def test_words_stand_for_other_runs_with_other_data(tmp_path, monkeypatch):
+    first = compare("fedproto", out=tmp_path)
+    assert compare("fedproto", out=tmp_path).plan.known == first.plan.asked
+    monkeypatch.setenv("PROTONORM_DATA", str(tmp_path / "elsewhere"))
+    assert not compare("fedproto", out=tmp_path).plan.known
+
+
 def test_a_run_that_was_removed_is_run_again(tmp_path):
     first = compare("fedproto", out=tmp_path)
     before = first.rows

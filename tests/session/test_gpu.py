@@ -50,6 +50,14 @@ def test_a_device_that_computes_wrongly_is_named(monkeypatch):
 
 
 @pytest.mark.usefixtures("on_standin")
+def test_a_device_whose_numbers_are_no_numbers_is_named(monkeypatch):
+    monkeypatch.setitem(standin.FORMS, aten.addmm.default, lambda *a, **k: aten.addmm.default(*a, **k) * float("nan"))
+    monkeypatch.setattr(gpu, "ALGORITHMS", {})
+    bad = [finding.text for finding in gpu.diagnose(standin.NAME) if not finding.ok]
+    assert bad == ["The network differs from the CPU by nan of its numbers; expected 0.02."]
+
+
+@pytest.mark.usefixtures("on_standin")
 def test_a_method_that_fails_there_is_named(monkeypatch):
     monkeypatch.setattr(Client, "cross_entropy", careless)
     found, wrong = findings(standin.NAME)

@@ -76,6 +76,15 @@ def test_a_confusion_counts_what_the_record_counts(pair):
     np.testing.assert_array_equal(every, np.sum([result.confusion(id, "logits") for id in range(6)], axis=0))
 
 
+def test_cells_are_counted_by_the_true_class(pair):
+    result = pair[0]
+    right, support = result.cells("logits")
+    np.testing.assert_array_equal(support, result.run.population.test)
+    every = result.confusion(rule="logits")
+    assert right.sum(0).tolist() == every.diagonal().tolist()
+    assert support.sum(0).tolist() != every.sum(0).tolist()  # some answers are wrong
+
+
 def test_a_confusion_has_true_classes_in_rows_and_predicted_ones_in_columns(pair):
     result = pair[0]
     data, part = result.population.dataset, result.population.parts[2].test
