@@ -1,7 +1,7 @@
 """A client of a federation, written from docs/wire.md with NumPy alone: neither torch nor protonorm.
 
 It takes part in ProtoNorm with a network of two linear layers, on samples in an .npz file: inputs (N, D) and labels
-(N,), numbered as the agreement does. As a program: numpy_client.py BUNDLE KEY DATA FOLDER
+(N,), numbered as the agreement does. As a program: python numpy_client.py BUNDLE KEY DATA FOLDER
 """
 
 import hashlib
@@ -15,6 +15,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+USAGE = """usage: python numpy_client.py BUNDLE KEY DATA FOLDER
+
+BUNDLE  file from the server's owner, such as bundles/berlin.json
+KEY     the client's private key, client.key of the folder that `protonorm deploy join` makes
+DATA    .npz file with inputs (N, D) and labels (N,), numbered as the classes of the agreement
+FOLDER  for the client's states; it is made if it is not there"""
+AGAIN = 2.0  # seconds between two attempts to reach the server
 
 TYPES = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8"), "I64": np.dtype("<i8")}
 
@@ -61,6 +69,7 @@ class Client:
         self.lr, self.epochs, self.batch, self.seed = lr, epochs, batch, seed
         order = np.random.default_rng(seed).permutation(len(labels))
         inputs, labels, cut = inputs[order].astype(np.float64), labels[order], 3 * len(labels) // 4
+        inputs = (inputs - inputs[:cut].mean(0)) / (inputs[:cut].std(0) + 1e-6)  # other scales make long prototypes
         self.train, self.test = (inputs[:cut], labels[:cut]), (inputs[cut:], labels[cut:])
         self.folder = Path(folder)
         self.folder.mkdir(exist_ok=True)
@@ -169,16 +178,29 @@ class Connection:
             own.write_text(bundle["certificate"])
             context = ssl.create_default_context(cafile=authority)
             context.load_cert_chain(own, key)
+        self.place, self.reached = f"{bundle['host']}:{bundle['port']}", True
         self.http = http.client.HTTPSConnection(bundle["host"], bundle["port"], context=context, timeout=60)
 
     def call(self, method, path, frame=None, **headers):
+        """Make a call, again and again until the server can be reached; end if it refuses or is another one."""
         named = {f"Protonorm-{name}": value for name, value in headers.items()}
-        self.http.request(method, path, frame, {"Protonorm-Format": "1", "Protonorm-Version": "numpy", **named})
-        response = self.http.getresponse()
-        content = response.read()
-        if response.status not in (200, 204):
-            raise SystemExit(content.decode())
-        return content, response.headers.get("Protonorm-Request")
+        while True:
+            try:
+                self.http.request(method, path, frame, {"Protonorm-Format": "1", "Protonorm-Version": "numpy", **named})
+                response = self.http.getresponse()
+                content, self.reached = response.read(), True
+            except ssl.SSLCertVerificationError as error:
+                raise SystemExit(f"{self.place} is not the server of the bundle: {error.verify_message}.") from None
+            except (OSError, http.client.HTTPException) as error:
+                self.http.close()
+                if self.reached:
+                    sys.stderr.write(f"{self.place} cannot be reached ({error}); trying again.\n")
+                self.reached = False
+                time.sleep(AGAIN)
+                continue
+            if response.status not in (200, 204):
+                raise SystemExit(content.decode())
+            return content, response.headers.get("Protonorm-Request")
 
     def ask(self):
         """Wait for a request; give its frame and its name."""
@@ -195,6 +217,9 @@ class Connection:
 def main(bundle, key, data, folder):
     """Take part until the server has sent what the trained network is to use."""
     told = json.loads(Path(bundle).read_text())
+    method = told["agreement"]["algorithm"]
+    if method["name"] != "protonorm" or not isinstance(method["gamma"], float):
+        raise SystemExit("This client takes part in protonorm alone, with a number as gamma.")
     with np.load(data) as held:
         client = Client(told["agreement"], told["client"], held["inputs"], held["labels"], folder)
     connection = Connection(told, key)
@@ -207,4 +232,6 @@ def main(bundle, key, data, folder):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 5:
+        raise SystemExit(USAGE)
     main(*sys.argv[1:])

@@ -572,9 +572,22 @@ def test_a_run_can_be_asked_for_before_there_is_a_server(call, joined, federatio
 
 
 def test_an_app_for_flower_is_written_into_a_folder_of_its_own(call, federation, tmp_path):
-    assert "`flwr run app`" in call("export-app", "app", "--folder", "fed")
+    said = call("export-app", "app", "--folder", "fed")
+    assert "flwr run app --stream --federation-config 'num-supernodes=2'" in said
+    assert "amended" not in said
     assert (tmp_path / "app" / "pyproject.toml").is_file()
     assert "not empty" in call("export-app", "app", "--folder", "fed", code=2)
+
+
+def test_an_app_has_the_terms_in_force_and_a_node_for_each_client(call, joined, federation, tmp_path):
+    call("amend", "algorithm.lam=5", "rounds=400", "--folder", "fed")
+    call("amend", "rounds=500", "--from", "300", "--folder", "fed")
+    said = call("export-app", "app", "--folder", "fed")
+    assert "'num-supernodes=1'" in said
+    assert "amended from round 1 on: algorithm.lam (5.0 instead of 1.0), rounds (400 instead of" in said
+    assert "amended from round 300 on are not in force yet" in said
+    agreement = json.loads((tmp_path / "app" / "federation" / "agreement.json").read_text())
+    assert (agreement["rounds"], agreement["algorithm"]["lam"]) == (400, 5.0)
 
 
 def test_a_client_s_folder_may_be_named_by_the_environment(call, joined, monkeypatch):

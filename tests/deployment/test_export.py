@@ -18,11 +18,14 @@ from flwr.cli.build import build_fab_from_disk
 from flwr.cli.config_utils import load_and_validate
 from flwr.common.constant import FAB_MAX_SIZE
 from flwr.supercore.task_identity import TaskIdentity
+from PIL import Image
 
 import protonorm as pn
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.flower.app import Introductions, make_client_app, make_server_app
+from protonorm.deployment.flower.app import Introductions, Workforce, make_client_app, make_server_app
 from protonorm.deployment.flower.export import export_app
+from protonorm.deployment.flower.transport import unwrap_unable
+from protonorm.errors import Failed
 from protonorm.runs.run import read_run
 from protonorm.session.build import build
 from tests.deployment.processes import free_port
@@ -187,12 +190,15 @@ def test_real_nodes_have_data_networks_and_states_of_their_own(tmp_path, home):
     ],
     ids=str,
 )
-def test_settings_of_a_node_are_checked(tmp_path, home, own, said):
+def test_settings_of_a_node_are_checked(tmp_path, home, caplog, own, said):
+    """Its owner reads in its log what is wrong; the server is told of simulated nodes only."""
     place = export_app(terms(), tmp_path / "app")
     grid = FakeGrid(load(place, "client_app"), [own])
     message = next(iter(messages_of(grid, "train")))
-    with pytest.raises(ValueError, match=said):
-        grid.app(message, grid.contexts[100])
+    reason, simulated = unwrap_unable(grid.app(message, grid.contexts[100]))
+    assert simulated == ("partition-id" in own)
+    assert (said in reason) == simulated
+    assert (said in caplog.text) != simulated
 
 
 def messages_of(grid, kind):
@@ -217,6 +223,68 @@ def test_of_two_nodes_of_one_number_one_counts_and_one_of_another_agreement_neve
     assert known([other]) == {}
 
 
+def test_a_node_with_an_invalid_number_is_asked_once_and_left_out(tmp_path, home, caplog):
+    path = tmp_path / "agreement.json"
+    path.write_bytes(terms().write())
+    grid = FakeGrid(make_client_app(path), [{"client-id": "first"}, {"client-id": 1}])
+    known = Introductions(grid, terms().digest)
+    for _ in range(3):
+        assert known(grid.get_node_ids()) == {1: 101}
+    assert [one.message for one in caplog.records if "cannot take part" in one.message] == [
+        "A node cannot take part: The node has client-id='first'; expected its number, 0, 1, 2 and so on."
+    ]
+
+
+def test_a_simulation_with_a_wrong_number_of_nodes_ends_with_a_sentence(tmp_path, home):
+    """The data have three clients; the run ends at the first answer, and not after hours of waiting."""
+    for number, name in enumerate(("east", "north", "west")):
+        for label in ("a", "b", "c"):
+            write_pictures(tmp_path / "data" / name / label, number)
+    config = {"dataset": f"clients:{tmp_path / 'data'}", "folder": str(tmp_path / "record")}
+    place = export_app(terms(), tmp_path / "app")
+    nodes = [{"partition-id": number, "num-partitions": 2} for number in range(2)]
+    grid = FakeGrid(load(place, "client_app"), nodes, config)
+    with pytest.raises(Failed, match=r"client-\d cannot work: num-supernodes must be 3, .*got 2.*num-supernodes=3"):
+        load(place, "server_app")(grid, Context(5, 1, {}, RecordDict(), config))
+
+
+def write_pictures(folder, seed):
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    for number in range(4):
+        Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8)).save(folder / f"{number}.png")
+
+
+def test_a_run_goes_on_while_enough_clients_can_work():
+    workforce = Workforce(4, needed=3)
+    workforce.lose(1, "no data")
+    workforce.lose(1, "no data")
+    with pytest.raises(Failed, match="client-2 cannot work: no data either"):
+        workforce.lose(2, "no data either")
+
+
+def test_flower_installs_nothing_for_the_app_and_needs_no_index(tmp_path):
+    """As Flower runs `uv sync` before each run; protonorm is on no index."""
+    place = export_app(terms(), tmp_path / "app")
+    env = os.environ | {"UV_OFFLINE": "1", "UV_NO_CACHE": "1", "UV_PROJECT_ENVIRONMENT": str(tmp_path / "env")}
+    command = [sys.executable, "-m", "uv", "sync", "--python", sys.executable, "--no-install-project"]
+    command += ["--no-install-package", "flwr", "--inexact"]
+    said = subprocess.run(command, cwd=place, env=env, capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0, said.stderr
+    assert not list((tmp_path / "env").rglob("*.dist-info"))
+
+
+def test_amended_terms_are_the_first_ones_of_the_app(tmp_path, home):
+    amended = terms().amended({"rounds": 1, "algorithm": {"lam": 5.0}}, 3)
+    place = export_app(amended, tmp_path / "app", clients=4)
+    exported = Agreement.read((place / "federation" / "agreement.json").read_bytes())
+    assert (exported.rounds, exported.algorithm["lam"], exported.amends) == (1, 5.0, None)
+    assert "num-supernodes=4" in (place / "README.md").read_text()
+    grid = FakeGrid(load(place, "client_app"), [{"partition-id": 0, "num-partitions": 1}])
+    load(place, "server_app")(grid, Context(5, 1, {}, RecordDict(), {"folder": str(tmp_path / "record")}))
+    assert len(read_run(tmp_path / "record").rounds) == 1
+
+
 @pytest.mark.long
 def test_flwr_runs_the_app_in_a_simulation_of_its_own(tmp_path):
     """Flower's server, executor and Ray; the app is what was written, with nothing changed."""
@@ -229,7 +297,7 @@ def test_flwr_runs_the_app_in_a_simulation_of_its_own(tmp_path):
     path = f"{programs}{os.pathsep}{os.environ['PATH']}"
     env = os.environ | quiet | {"FLWR_HOME": str(home), "OMP_NUM_THREADS": "1", "PATH": path}
     command = [str(programs / "flower-superlink"), "--insecure", "--simulation", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--disable-runtime-dependency-installation"]
+    command += ["--port", str(port)]
     log = (tmp_path / "superlink.log").open("wb")
     link = subprocess.Popen(command, env=env, stdout=log, stderr=log)
     try:

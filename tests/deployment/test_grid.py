@@ -6,7 +6,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from protonorm.deployment.engine import Arrived
 from protonorm.deployment.flower import transport as transport_module
-from protonorm.deployment.flower.transport import GRACE, LOOK, GridTransport, unwrap, wrap
+from protonorm.deployment.flower.transport import GRACE, LOOK, GridTransport, unwrap, wrap, wrap_unable
 
 GONE, CRASHED = 5, 8  # Flower's codes: the node is unavailable, its app crashed
 
@@ -134,6 +134,21 @@ def test_an_app_that_fails_is_told(grid, transport):
     transport.push({0: b"a"})
     grid.back = {"m0": failed(CRASHED)}
     assert transport.pull(1.0) == [Arrived(0, failure="its app failed (why)")]
+
+
+def test_a_client_that_cannot_work_says_why_and_a_simulated_one_is_reported(grid):
+    reported = []
+    carrier = GridTransport(
+        grid,
+        lambda nodes: {node - 10: node for node in nodes},
+        clock=lambda: grid.now,
+        on_unable=lambda *said: reported.append(said),
+    )
+    carrier.push({0: b"a", 1: b"b"})
+    real, simulated = (wrap_unable("no data", simulated=value) for value in (False, True))
+    grid.back = {"m0": Message(real, 1, "train"), "m1": Message(simulated, 1, "train")}
+    assert carrier.pull(1.0) == [Arrived(0, failure="no data"), Arrived(1, failure="no data")]
+    assert reported == [(1, "no data")]
 
 
 OTHER = {"other": ConfigRecord({"frame": b"x"})}, {"protonorm": ConfigRecord({"frame": "text"})}

@@ -118,6 +118,28 @@ def test_it_takes_part_and_its_classes_improve(tmp_path):
     check_improvement(run)
 
 
+def test_its_prototypes_are_as_long_as_those_of_others_whatever_the_scale_of_its_inputs(tmp_path):
+    """Raw inputs of this scale made them more than ten times as long, and the server reported the client as suspect."""
+    agreement = Agreement.of(TERMS)
+    points, labels = samples(2, (0, 1, 2))
+    client = numpy_client.Client(json.loads(agreement.write()), 2, 3 * points, labels, tmp_path / "own")
+    line, events = Line({**our_nodes(agreement, tmp_path), 2: client}), []
+    names = ["north", "south", "numpy"]
+    run = run_federation(
+        agreement, line, tmp_path / "run", clients=names, deadline=60.0, notify=events.append, clock=lambda: line.now
+    )
+    lengths = [event.numbers["length"] for event in told(events, "compared") if event.client == 2]
+    assert len(lengths) == len(run.rounds)
+    assert max(lengths) < 5
+    check_improvement(run)
+
+
+def test_its_usage_is_printed_if_a_word_is_missing():
+    said = subprocess.run([sys.executable, str(SOURCE), "bundle.json"], capture_output=True, text=True)
+    assert said.returncode == 1
+    assert said.stderr.startswith("usage: python numpy_client.py BUNDLE KEY DATA FOLDER")
+
+
 def check_improvement(run):
     """Compare its right answers of 30 in the last round and the first, by published prototypes and by its own layer."""
     for rule in ("nearest-global", "logits"):
@@ -144,6 +166,8 @@ def test_it_takes_part_over_tls_with_its_own_key(tmp_path):
     command += map(str, [bundle, homes[2].tls.key, tmp_path / "points.npz", tmp_path / "own"])
     for home, member in zip(homes, members, strict=True):
         home.confirm(folder.bundle(member))
+    other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert "cannot be reached" in other.stderr.readline()  # it tries again until there is a server
     with open_server(folder) as server:
         threads = []
         for id, node in our_nodes(agreement, tmp_path / "ours").items():
@@ -152,7 +176,6 @@ def test_it_takes_part_over_tls_with_its_own_key(tmp_path):
             worker = Worker(connection, node, agreement, lambda *said: None)
             threads.append(threading.Thread(target=worker.run, kwargs={"linger": 0.0}))
             threads[-1].start()
-        other = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         try:
             found = run(folder, server, events.append)
             assert other.wait(60) == 0, other.stderr.read()

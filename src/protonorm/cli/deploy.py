@@ -1,5 +1,6 @@
 """Commands `deploy …` for the server: a real federation between organisations, over HTTPS."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -281,10 +282,24 @@ def export_app(folder: NewFolder, of: FederationPath = None) -> None:
     """Export the federation as an app for Flower's own commands: `flwr run` in simulation and in deployment."""
     with reporting():
         federation = open_federation(of)
+        from protonorm.deployment.flower.export import DEFAULT_NODES
         from protonorm.deployment.flower.export import export_app as write
+        from protonorm.deployment.settings import differing
+        from protonorm.runs import layout
 
-        path = write(federation.agreement, folder)
-        say(visible(f"The app is in {path}; `flwr run {path}` runs it."))
+        terms, current = federation.terms, federation.current
+        clients = sum(member.active for member in federation.roster)
+        path = write(current, folder, *([clients] if clients else []))
+        say(visible(f"The app is in {path}. `pip install '.[flower,ray]'` in a checkout brings what it needs; then"))
+        nodes = f"--federation-config 'num-supernodes={clients or DEFAULT_NODES}'"
+        typer.echo(visible(f"  flwr run {shlex.quote(str(path))} --stream {nodes}"))
+        say("runs a simulation: num-supernodes is the number of clients. Its README.md has data and a deployment.")
+        if current.amends:
+            new = ", ".join(differing(*(one.plain() | {"amends": None} for one in (current, terms[0]))))
+            say(visible(f"The app has the terms in force, amended from round {current.amends.round} on: {new}."))
+        for later in terms:
+            if later.amends and later.amends.round > layout.committed(federation.run_folder) + 1:
+                say(f"Terms amended from round {later.amends.round} on are not in force yet, and not in the app.")
 
 
 GROUP = "Federate organisations whose data may not move: a server, clients, keys and an agreement."

@@ -115,6 +115,10 @@ class Agreement(Document):
         amended.refuse_unless_it_follows(self)
         return amended
 
+    def as_first(self) -> Self:
+        """Return these terms as the first agreement of another federation, whose rounds begin with 1."""
+        return self.checked({**self.plain(), "amends": None}, "The agreement") if self.amends else self
+
     def refuse_unless_it_follows(self, before: Agreement) -> None:
         """Raise ValueError unless these terms amend the ones before, and clients can go on with their states."""
         amends = self.amends

@@ -27,11 +27,12 @@ from protonorm.data.dataset import Dataset
 from protonorm.data.partitions import ClientIndex
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.events import Event
-from protonorm.deployment.federation import run_federation
-from protonorm.deployment.flower.transport import RECORD, GridTransport, unwrap, wrap
+from protonorm.deployment.federation import policy_of, run_federation
+from protonorm.deployment.flower.transport import RECORD, GridTransport, unwrap, unwrap_unable, wrap, wrap_unable
 from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
 from protonorm.deployment.site import OwnSite, make_site, open_store, own_secret, own_site
+from protonorm.errors import Failed
 from protonorm.models.choose import networks
 
 LOG = getLogger("flwr")
@@ -45,6 +46,7 @@ Settings = Mapping[str, Any]
 _MADE: dict[tuple[Any, ...], Node] = {}
 PAUSE = 0.2  # seconds between two polls while nodes identify themselves
 QUIET = 10.0  # seconds without a new node after which all count as connected, if their number is not set
+UNTOLD = "it cannot work with its data and settings; its own log says why"  # causes stay with a real client's owner
 ASKED = "query"  # type of the message that asks a node for its client id
 
 
@@ -55,11 +57,23 @@ def make_client_app(agreement: Path) -> ClientApp:
 
     @app.train()
     def answer(message: Message, context: Context) -> Message:
-        return Message(wrap(_node(terms, context).answer(unwrap(message))), reply_to=message)
+        try:
+            node = _node(terms, context)
+        except (ValueError, OSError, ImportError) as error:
+            simulated = "partition-id" in context.node_config
+            if not simulated:
+                LOG.error("This client cannot work: %s", error)
+            return Message(wrap_unable(str(error) if simulated else UNTOLD, simulated=simulated), reply_to=message)
+        return Message(wrap(node.answer(unwrap(message))), reply_to=message)
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        record = ConfigRecord({"client": number_of(context.node_config), "agreement": terms.digest})
+        try:
+            number = number_of(context.node_config)
+        except ValueError as error:
+            LOG.error("This client cannot work: %s", error)
+            return Message(wrap_unable(str(error), simulated=False), reply_to=message)
+        record = ConfigRecord({"client": number, "agreement": terms.digest})
         return Message(RecordDict({RECORD: record}), reply_to=message)
 
     return app
@@ -118,6 +132,12 @@ def _part(terms: Agreement, number: int, clients: int, config: Settings) -> OwnS
     names = ("dataset", "partition", "models", "lr", "batch_size", "epochs")
     chosen = {name: config[key] for name in names if config.get(key := name.replace("_", "-")) not in (None, "")}
     fixed = {"algorithm": terms.algorithm, "feature_dim": terms.feature_dim, "rounds": terms.rounds, "seed": terms.seed}
+    count = getattr(Experiment.of(chosen | fixed).dataset, "clients", clients)  # if the data have clients of their own
+    if isinstance(count, int) and count != clients:
+        raise ValueError(
+            f"num-supernodes must be {count}, the number of clients in {shown(chosen['dataset'])}, got {clients}; "
+            f"flwr run takes --federation-config 'num-supernodes={count}'."
+        )
     experiment = Experiment.of(chosen | fixed | {"clients": clients})
     _, population = build(experiment)
     part, data = population.parts[number], population.dataset
@@ -180,13 +200,30 @@ class Introductions:
             return  # the node is asked again
         record = message.content.get(RECORD)
         fields = dict(record) if isinstance(record, ConfigRecord) else {}
-        number = fields.get("client")
-        if fields.get("agreement") != self._digest:
+        number, (reason, _) = fields.get("client"), unwrap_unable(message)
+        if reason:
+            LOG.warning("A node cannot take part: %s", reason)
+        elif fields.get("agreement") != self._digest:
             LOG.warning("A node has another agreement and cannot take part.")
             number = None
         elif number is not None and number in self._numbers.values():
             LOG.warning("Two nodes say that they are client %s; the first one counts while it is there.", number)
         self._numbers[node] = number if isinstance(number, int) else None
+
+
+class Workforce:
+    """Simulated clients that can work; nobody mends them during a run."""
+
+    def __init__(self, clients: int, needed: int) -> None:
+        self._clients, self._needed = clients, needed
+        self._unable: set[int] = set()
+
+    def lose(self, client: int, reason: str) -> None:
+        """Raise Failed if too few clients are left without this one."""
+        self._unable.add(client)
+        left = self._clients - len(self._unable)
+        if left < self._needed:
+            raise Failed(f"The run ends, because client-{client} cannot work: {reason}")
 
 
 def make_server_app(agreement: Path) -> ServerApp:
@@ -202,15 +239,14 @@ def make_server_app(agreement: Path) -> ServerApp:
         folder_name = str(config.get("folder", ""))
         folder = Path(folder_name) if folder_name else _home() / "protonorm" / "runs" / str(context.run_id)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        run_federation(
-            terms,
-            GridTransport(grid, introductions),
-            folder,
-            clients=[f"client-{number}" for number in range(clients)],
-            quorum=float(config.get("quorum", 1.0)),
-            deadline=float(config.get("deadline", 600.0)),
-            notify=_log,
-        )
+        names, quorum = [f"client-{number}" for number in range(clients)], float(config.get("quorum", 1.0))
+        deadline = float(config.get("deadline", 600.0))
+        needed = max(terms.least_answers, policy_of(terms, names, quorum, deadline).needed(clients))
+        transport = GridTransport(grid, introductions, on_unable=Workforce(clients, needed).lose)
+        try:
+            run_federation(terms, transport, folder, clients=names, quorum=quorum, deadline=deadline, notify=_log)
+        except Failed as error:
+            raise error.with_traceback(None) from None
         LOG.info("The record is in %s", folder)
 
     return app

@@ -13,13 +13,21 @@ from protonorm.files import refuse_existing
 
 PACKAGE = "federation"  # package name of the app
 TARGET = "1.41.0"  # Flower version that the app was tested with
+DEFAULT_NODES = 2  # nodes of a simulation of Flower's, if not set
 
 TEMPLATE = Path(__file__).parent / "template"
 
 
-def export_app(agreement: Agreement, folder: Path) -> Path:
-    """Write the app into a new folder and return the folder."""
+def export_app(agreement: Agreement, folder: Path, clients: int = DEFAULT_NODES) -> Path:
+    """Write the app into a new folder and return the folder.
+
+    Args:
+        agreement: Its terms; amended ones become the first agreement of the app, whose rounds begin with 1.
+        folder: New folder.
+        clients: Number of clients, for the commands in the app's README.
+    """
     refuse_existing(folder, "an app")
+    agreement = agreement.as_first()
     method = str(agreement.algorithm["name"])
     values = {
         "name": f"protonorm-{method.lower()}",
@@ -28,6 +36,7 @@ def export_app(agreement: Agreement, folder: Path) -> Path:
         "package": PACKAGE,
         "target": TARGET,
         "digest": agreement.digest,
+        "clients": clients,
     }
     files = {
         "LICENSE": "Apache License, Version 2.0: https://www.apache.org/licenses/LICENSE-2.0\n",

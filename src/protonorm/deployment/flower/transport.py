@@ -14,6 +14,7 @@ from protonorm.deployment.engine import Arrived
 
 TYPE = "train"  # Flower's type of all messages; the actual kind is in the content
 RECORD, VALUE = "protonorm", "frame"
+UNABLE, SIMULATED = "unable", "simulated"  # fields of an answer: why a client cannot work, and if it is a simulated one
 TTL = 30 * 86400.0  # seconds after which Flower deletes a message
 INTERVAL = 0.1  # seconds between two polls of Flower's grid
 GONE = {3, 4, 5}  # Flower's error codes: message, reply or node unavailable
@@ -35,6 +36,19 @@ def unwrap(message: Message) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
+def wrap_unable(reason: str, *, simulated: bool) -> RecordDict:
+    """Wrap the reason for which a client cannot work."""
+    return RecordDict({RECORD: ConfigRecord({UNABLE: reason, SIMULATED: simulated})})
+
+
+def unwrap_unable(message: Message) -> tuple[str, bool]:
+    """Return why a client cannot work, empty if it can, and whether it is a simulated one."""
+    record = message.content.get(RECORD) if message.has_content() else None
+    fields = dict(record) if isinstance(record, ConfigRecord) else {}
+    reason = fields.get(UNABLE)
+    return (shortened(reason, 300) if isinstance(reason, str) else ""), fields.get(SIMULATED) is True
+
+
 @dataclass
 class Pending:
     """Pending request of a client."""
@@ -49,9 +63,16 @@ class GridTransport:
     """Transport over the grid that Flower passes to a ServerApp; requests are repeated after reconnections."""
 
     def __init__(
-        self, grid: Grid, identify: Identify, *, grace: float = GRACE, clock: Callable[[], float] = time.monotonic
+        self,
+        grid: Grid,
+        identify: Identify,
+        *,
+        grace: float = GRACE,
+        clock: Callable[[], float] = time.monotonic,
+        on_unable: Callable[[int, str], None] = lambda client, reason: None,  # called if a simulated client cannot work
     ) -> None:
         self._grid, self._identify, self._grace, self._clock = grid, identify, grace, clock
+        self._on_unable = on_unable
         self._pending: dict[int, Pending] = {}
         self._abandoned: dict[str, int] = {}  # client by message id of abandoned requests, whose answers are late
         self._checked = -LOOK
@@ -117,7 +138,10 @@ class GridTransport:
         if message.has_error():
             reason = shortened(str(message.error.reason), 300)
             return [Arrived(client, failure=f"its app failed ({reason})")]
-        return [Arrived(client, unwrap(message))]
+        reason, simulated = unwrap_unable(message)
+        if reason and simulated:
+            self._on_unable(client, reason)
+        return [Arrived(client, failure=reason) if reason else Arrived(client, unwrap(message))]
 
     def _repeat(self) -> list[Arrived]:
         """Repeat requests of clients that reconnected; give up on clients that stay disconnected."""
