@@ -685,3 +685,20 @@ def test_the_model_of_a_client_is_used_alone_and_shown_beside_the_rounds(call, f
     assert [one["round"] for one in seen["history"]] == [1, 2, 3]
     assert all(0 <= one["alone"] <= 1 for one in seen["history"])
     assert "Own accuracy" in call("status", "--folder", "berlin")
+
+
+def test_messages_that_were_sent_without_noise_are_told_beside_the_privacy_loss(call, federation, joined):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--evaluation", "accuracy", "--yes", "--check")
+    for round in (1, 2):
+        joined.trail.write("sent", round=round, kind="train", digest=str(round))
+    policy = "protect: {name: gaussian, epsilon: 4, bounds: message}\nevaluation: off\n"
+    (joined.path / "policy.yaml").write_text(policy)
+    sentence = "2 earlier messages were sent without noise: this ε does not cover them."
+    assert sentence in " ".join(call("client", "--folder", "berlin", "--check").split())
+    said = call("status", "--folder", "berlin")
+    assert "ε = 0 of 4 is spent" in said
+    assert sentence in said
+    assert "evaluation: off" in said  # by the policy, whatever the settings say
+    assert joined.count_unprotected(joined.within_policy.protect) == 2
+    (joined.path / "policy.yaml").write_text("evaluation: all\n")
+    assert "policy.yaml is not understood: evaluation must be" in call("status", "--folder", "berlin")

@@ -10,8 +10,9 @@ from protonorm.core.frames import encode_body
 from protonorm.core.privacy import Gaussian
 from protonorm.core.training import MinimumCount
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import POLICY
 from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
-from protonorm.deployment.owner import POLICY, OwnerPolicy, preview
+from protonorm.deployment.owner import OwnerPolicy, preview
 from protonorm.deployment.settings import ClientSettings
 from protonorm.deployment.site import make_site
 from tests.deployment.test_node import AGREEMENT, node_of

@@ -176,13 +176,15 @@ def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
 def checked_data(folder: "ClientFolder") -> Iterator[Any]:
     """Yield what a client has of each class, and what is not sent; raise ValueError for data that do not fit."""
     from protonorm.core.training import MinimumCount
+    from protonorm.deployment.client_folder import POLICY
     from protonorm.deployment.ledger import LEDGER, Ledger
-    from protonorm.deployment.owner import POLICY, preview
+    from protonorm.deployment.owner import preview
 
     if policy := folder.policy:
         yield make_table(f"The owner's policy ({POLICY})", [Column("term", no_wrap=True), "what"], list(policy.lines()))
     site = folder.site()
-    facts, (sent, lines) = site.facts(), preview(site, Ledger.read(folder.states / LEDGER).spent)
+    spent, unprotected = Ledger.read(folder.states / LEDGER).spent, folder.count_unprotected(site.training.protect)
+    facts, (sent, lines) = site.facts(), preview(site, spent, unprotected)
     parts = facts.train[0], facts.validation[0], facts.test[0]  # (K,) each
     rows = [[name, *(str(part[k]) for part in parts), sent[k][2]] for k, name in enumerate(site.task.classes)]
     counts = [Column(name, "right") for name in ("train", "validation", "test")]

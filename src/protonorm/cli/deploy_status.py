@@ -294,6 +294,16 @@ def client_lines(seen: dict[str, Any]) -> str:
     lines = [
         f"Client {seen['name']}: {state}; {joined}.",
         f"data: {data or 'none yet'}; network: {seen['model'] or 'the usual one'}; evaluation: {seen['allowed']}",
+        *([seen["policy"]] if seen["policy"] else []),
+        *([_privacy_line(seen["privacy"])] if seen["privacy"] else []),
         *(f"{event['time']} {event['text']}" for event in seen["events"]),
     ]
     return "\n".join(map(visible, lines))
+
+
+def _privacy_line(privacy: dict[str, Any]) -> str:
+    """Format the privacy loss of a client, and what it does not cover."""
+    from protonorm.deployment.ledger import not_covered
+
+    line = f"privacy loss: ε = {privacy['epsilon']:.3g} of {privacy['ceiling']:g} is spent, δ = {privacy['delta']:g}."
+    return f"{line} {not_covered(privacy['unprotected'])}" if privacy["unprotected"] else line

@@ -136,6 +136,20 @@ def verify(path: Path, noted: str = "") -> Verified:
     return Verified(lines, problems, before or "")
 
 
+def read_trail(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a trail that can be read, without verifying them."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while content := file.readline(LARGEST):
+            try:
+                line = json.loads(content)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(line, dict):
+                yield line
+
+
 def details(line: Mapping[str, Any]) -> str:
     """Format the details of a line."""
     return ", ".join(f"{name} {value}" for name, value in line.items() if name not in OWN)

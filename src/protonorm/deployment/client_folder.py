@@ -25,6 +25,7 @@ from protonorm.files import append, make_folder, pretty, read_json, refuse_exist
 from protonorm.runs.layout import read_lines
 
 if TYPE_CHECKING:
+    from protonorm.core.training import Outgoing
     from protonorm.deployment.agreement import Agreement, Bundle
     from protonorm.deployment.node import Node
     from protonorm.deployment.owner import OwnerPolicy
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 CLIENT_VARIABLE = "PROTONORM_CLIENT"  # environment variable with the default folder
 CLIENT, BUNDLE, HISTORY, SAMPLES = "client.json", "bundle.json", "history.jsonl", "samples.bin"
+POLICY = "policy.yaml"
 LISTED = 1000  # removed samples that the audit trail names
 
 
@@ -109,17 +111,24 @@ class ClientFolder:
     @property
     def policy(self) -> OwnerPolicy | None:
         """Policy of the owner; None if there is no file."""
-        from protonorm.deployment.owner import POLICY, OwnerPolicy  # imports torch
+        if not (self.path / POLICY).exists():
+            return None
+        from protonorm.deployment.owner import OwnerPolicy  # imports torch
 
         return OwnerPolicy.read(self.path / POLICY)
 
     @property
     def allowed(self) -> ClientSettings:
         """Settings of the client within the owner's policy; raise ValueError if it does not allow the agreement."""
-        if (policy := self.policy) is None:
-            return self.settings
-        policy.check(self.terms)
-        return policy.within(self.settings)
+        if policy := self.policy:
+            policy.check(self.terms)
+        return self.within_policy
+
+    @property
+    def within_policy(self) -> ClientSettings:
+        """Settings of the client within the owner's policy, whatever the agreement is."""
+        policy = self.policy
+        return policy.within(self.settings) if policy else self.settings
 
     def refuse_other_key(self, bundle: Bundle) -> bool:
         """Raise ValueError if a bundle is for another key; return whether it is for the new key of `rekey`."""
@@ -258,7 +267,16 @@ class ClientFolder:
             loss=policy is None or policy.loss,
             record=self.trail.write,
             identity=read_private(self.tls.key) if site.task.secure else None,
+            unprotected=self.count_unprotected(site.training.protect),
         )
+
+    def count_unprotected(self, protect: Outgoing) -> int:
+        """Return how many messages were sent without noise, which the ε of an outgoing step does not cover."""
+        from protonorm.deployment.ledger import count_unprotected
+
+        if not protect.private or not self.joined:
+            return 0
+        return count_unprotected(self.trail.path, once=protect.releases(self.terms.task) == 1)
 
     def site(self) -> OwnSite:
         """Build the client from data, network and agreement; raise ValueError if they do not fit together."""

@@ -101,12 +101,13 @@ class Node:
         loss: bool = True,  # whether training losses and seconds are told
         record: Callable[..., None] = lambda event, **details: None,  # keeps the audit trail
         identity: Identity | None = None,  # private key that signs for secure sums
+        unprotected: int = 0,  # earlier messages that were sent without noise, for the audit trail
     ) -> None:
         self._owner = owner
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._on_error, self._received = begin_anew, on_error, received
         self._tells_loss = loss and not site.training.protect.private and not site.task.secure
-        self._record = record
+        self._record, self._unprotected = record, unprotected
         self._last, self._home = LastAnswer(store.folder), Home(store, site.id)
         self._ledger = store.folder.parent / LEDGER
         self._task, self._member = site.task, Member(identity, self._ledger, record)
@@ -284,7 +285,8 @@ class Node:
             raise Unable(str(error)) from None
         if not draft:
             ledger.charge(self._ledger, release)
-            self._record("released", round=header.round, loss=release.loss, **protect.told(ledger.spent))
+            about = protect.told(ledger.spent) | ({"unprotected": self._unprotected} if self._unprotected else {})
+            self._record("released", round=header.round, loss=release.loss, **about)
 
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Load the state that the request names, and delete states that no resumed round can need.

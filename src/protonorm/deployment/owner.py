@@ -16,13 +16,13 @@ from protonorm.core.robust import Rule
 from protonorm.core.text import listed
 from protonorm.core.training import MinimumCount, describe_outgoing, make_outgoing
 from protonorm.core.types import Count, Positive
+from protonorm.deployment.ledger import not_covered
 from protonorm.deployment.settings import Allowed, ClientSettings, Document, full_value
 
 if TYPE_CHECKING:
     from protonorm.deployment.agreement import Agreement
     from protonorm.deployment.site import OwnSite
 
-POLICY = "policy.yaml"
 TOLD: tuple[Allowed, ...] = ("off", "accuracy", "classes")  # from least to most
 
 
@@ -86,10 +86,10 @@ class OwnerPolicy(Document):
                 yield name, listed(list(map(str, value))) if isinstance(value, list) else full_value(value)
 
 
-def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str]], list[str]]:
+def preview(site: OwnSite, spent: float = 0.0, unprotected: int = 0) -> tuple[list[tuple[str, str, str]], list[str]]:
     """Return what a client would send: (class, training samples, whether it is sent), and sentences about the rest.
 
-    `spent` is the privacy loss ρ of earlier messages.
+    `spent` is the privacy loss ρ of earlier messages, `unprotected` the number of those that were sent without noise.
     """
     task, protect = site.task, site.training.protect
     fields = {name: field for slot in task.schema.up for name, field in slot[0].items()}
@@ -109,6 +109,8 @@ def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str
             f"The privacy loss allows {allowed} of {wanted} messages: ε = {now:.3g} is spent, {then:.3g} afterwards; "
             f"no loss and no seconds are told."
         )
+        if unprotected:
+            lines.append(not_covered(unprotected))
     elif fields and not task.secure:
         lines.append("Messages are sent without noise, and tell of the samples that they were computed from.")
     if fields and task.secure:

@@ -15,10 +15,11 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
-from protonorm.deployment.client_folder import ClientFolder, read_history
+from protonorm.deployment.client_folder import POLICY, ClientFolder, read_history
 from protonorm.deployment.events import Event, Level, Log, Why, read_events
 from protonorm.deployment.federation_folder import AGREEMENT, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
+from protonorm.deployment.settings import ClientSettings
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.layout import INFO
 from protonorm.runs.run import read_run
@@ -315,7 +316,11 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
 
 def view_client(folder: ClientFolder) -> dict[str, Any]:
     """Summarise the status of a client, as known on its owner's machine."""
-    settings = folder.settings
+    settings, refused = folder.settings, ""
+    try:
+        settings = folder.within_policy
+    except ValueError as error:
+        refused = f"{POLICY} is not understood: {error}"
     events = read_events(folder.log_folder / "client.jsonl", EVENTS)
     return {
         "name": settings.name,
@@ -326,10 +331,22 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
         "data": settings.data,
         "model": settings.model,
         "allowed": settings.allowed,
+        "policy": refused,
+        "privacy": _privacy(folder, settings),
         "offered": folder.offer_file.is_file(),
         "history": _own_history(folder) if folder.joined else [],
         "events": [{name: event[name] for name in ("time", "level", "event", "text")} for event in events[-SHOWN:]],
     }
+
+
+def _privacy(folder: ClientFolder, settings: ClientSettings) -> dict[str, Any] | None:
+    """Return ε and δ of what a client has sent, and how many messages they do not cover; None without noise."""
+    from protonorm.deployment.ledger import LEDGER, Ledger
+
+    if not settings.protect.private:
+        return None
+    unprotected = folder.count_unprotected(settings.protect)
+    return {**settings.protect.told(Ledger.read(folder.states / LEDGER).spent), "unprotected": unprotected}
 
 
 def _own_history(folder: ClientFolder) -> list[dict[str, Any]]:
