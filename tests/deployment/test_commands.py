@@ -702,3 +702,29 @@ def test_messages_that_were_sent_without_noise_are_told_beside_the_privacy_loss(
     assert joined.count_unprotected(joined.within_policy.protect) == 2
     (joined.path / "policy.yaml").write_text("evaluation: all\n")
     assert "policy.yaml is not understood: evaluation must be" in call("status", "--folder", "berlin")
+
+
+def test_a_missing_state_is_told_by_check_and_status(call, federation, joined):
+    """Nothing is said before the first round, and while any state can be the one that the server asks for."""
+    words = ["client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check"]
+    assert "is missing" not in call(*words) + call("status", "--folder", "berlin")
+    for round in (1, 2):
+        joined.trail.write("received", round=round, kind="train")
+        joined.trail.write("sent", round=round, kind="train")
+    for command in (words, ["status", "--folder", "berlin"]):
+        said = " ".join(call(*command).split())
+        assert "The state of round 2, the last one that the client answered, is missing" in said
+        assert "--begin-anew" in said
+    states = joined.history_folder
+    states.mkdir(exist_ok=True)
+    (states / "0.1.safetensors").touch()  # the best round's
+    assert "is missing" in call("status", "--folder", "berlin")
+    (states / "0.2.safetensors").touch()
+    assert "is missing" not in call("status", "--folder", "berlin")
+    (states / "0.2.safetensors").unlink()
+    joined.trail.write(
+        "declined", round=3, kind="train"
+    )  # the answer of round 2 did not count, and its state was dropped
+    assert "is missing" not in call("status", "--folder", "berlin")
+    (states / "0.1.safetensors").unlink()
+    assert "is missing" in call("status", "--folder", "berlin")

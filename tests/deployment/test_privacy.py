@@ -82,6 +82,17 @@ def test_the_client_stops_at_the_ceiling_and_says_so(data, tmp_path):
     assert kept["releases"] == [{"agreement": AGREEMENT.digest, "round": 1, "loss": 0.005}]
 
 
+def test_the_owner_is_told_once_what_can_be_done_at_the_ceiling(data, tmp_path):
+    told = []
+    site = make_site(AGREEMENT, 2, data, "plain", Training(protect=Gaussian(bounds="message", noise=10.0, epsilon=0.5)))
+    own = node_of(site, tmp_path, "off", on_error=told.append)
+    answered(own)
+    assert [bool(answered(own, round=round, trained=1)[0].declined) for round in (2, 3)] == [True, True]
+    (sentence,) = told
+    assert "its owner allows 0.5. To allow more, raise protect.epsilon in policy.yaml" in sentence
+    assert "protonorm deploy leave" in sentence
+
+
 def test_nothing_is_trained_for_a_message_that_must_not_be_sent(data, tmp_path, monkeypatch):
     own = node(data, tmp_path, epsilon=0.5)
     answered(own)

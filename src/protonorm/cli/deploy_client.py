@@ -199,6 +199,8 @@ def checked_data(folder: "ClientFolder") -> Iterator[Any]:
         elif not protect.private:
             advice = "--set protect=minimum_count holds it back."
             yield f"{sentence} What is sent of them tells much of each sample; {advice}"
+    if missing := folder.missing_state():
+        yield missing
     yield "The data and the network fit the agreement."
 
 

@@ -294,7 +294,7 @@ def client_lines(seen: dict[str, Any]) -> str:
     lines = [
         f"Client {seen['name']}: {state}; {joined}.",
         f"data: {data or 'none yet'}; network: {seen['model'] or 'the usual one'}; evaluation: {seen['allowed']}",
-        *([seen["policy"]] if seen["policy"] else []),
+        *([seen[name] for name in ("policy", "state_missing") if seen[name]]),
         *([_privacy_line(seen["privacy"])] if seen["privacy"] else []),
         *(f"{event['time']} {event['text']}" for event in seen["events"]),
     ]

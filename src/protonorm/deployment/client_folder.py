@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from protonorm.deployment.audit import Trail, fingerprints
+from protonorm.deployment.audit import Trail, fingerprints, read_trail
 from protonorm.deployment.settings import ClientSettings, TlsFiles, address_of, canonical, differing
 from protonorm.files import append, make_folder, pretty, read_json, refuse_existing, replace, unsealed
 from protonorm.runs.layout import read_lines
@@ -219,9 +219,38 @@ class ClientFolder:
     @property
     def history_folder(self) -> Path:
         """Folder of the client's states and history; found without reading the agreement, which needs torch."""
-        agreement = read_json(self.path / BUNDLE)["agreement"]
-        root = (agreement.get("amends") or {}).get("first") or hashlib.sha256(canonical(agreement)).hexdigest()
-        return self.states / str(root)[:16]
+        return self.states / self._root(read_json(self.path / BUNDLE)["agreement"])[:16]
+
+    @staticmethod
+    def _root(agreement: dict[str, Any]) -> str:
+        """Return the SHA-256 of the first agreement."""
+        return str((agreement.get("amends") or {}).get("first") or hashlib.sha256(canonical(agreement)).hexdigest())
+
+    def missing_state(self) -> str:
+        """Return a sentence if the state of the last round that the client answered is not there; empty if it is.
+
+        The audit trail has that round. A state of any round is enough after a later request: it was then another one
+        that the server asked for, and the state of an answer that did not count is dropped. Does not need torch.
+        """
+        plain = read_json(self.path / BUNDLE)
+        root, digest = self._root(plain["agreement"]), hashlib.sha256(canonical(plain["agreement"])).hexdigest()
+        current, answered, asked = True, 0, 0  # whether lines are of this agreement; last rounds of training
+        for line in read_trail(self.trail.path):
+            round, trains = line.get("round"), "train" in str(line.get("kind", ""))
+            if line.get("event") == "confirmed":
+                current = line.get("agreement") in (root, digest)
+            elif current and trains and isinstance(round, int):
+                asked = round
+                answered = round if line.get("event") == "sent" else answered
+        paths = [path.name.split(".") for path in self.history_folder.glob(f"{plain['client']}.*.safetensors")]
+        rounds = [int(parts[1]) for parts in paths if parts[1].isdigit()]
+        if not answered or answered in rounds or (rounds and asked != answered):
+            return ""
+        return (
+            f"The state of round {answered}, the last one that the client answered, is missing in "
+            f"{self.history_folder}: bring the file back, or start the client with --begin-anew, which goes on with a "
+            "new network. Without either it takes part in no round."
+        )
 
     def store(self, name: str = "") -> FolderStore:
         """Open the store of the client's states, or that of its training `alone`."""

@@ -18,6 +18,10 @@ LEDGER = "privacy.json"
 TRAINING = ("train", "evaluate+train")  # kinds of requests that are answered by a message
 
 
+class BudgetSpent(ValueError):
+    """Error for a release beyond the owner's ceiling."""
+
+
 class Release(Document):
     """Record of a protected message, kept before it leaves."""
 
@@ -57,12 +61,12 @@ class Ledger(BaseModel):
         return sum(one.loss for one in self.releases)
 
     def check(self, release: Release, protect: Outgoing) -> None:
-        """Raise ValueError for a second release of a round, or one beyond the owner's ceiling."""
+        """Raise ValueError for a second release of a round, BudgetSpent for one beyond the owner's ceiling."""
         before = [one for one in self.releases if one.agreement == release.agreement]
         if any(one.round >= release.round for one in before):
             raise ValueError(f"It has sent its message of round {release.round} or a later one, and draws no other.")
         if reason := protect.refusal(self.spent + release.loss):
-            raise ValueError(reason)
+            raise BudgetSpent(reason)
 
     def use(self, path: Path, agreement: str, round: int, update: str) -> None:
         """Record on disk that a round is used; raise ValueError if it is already, or the update is an earlier one."""

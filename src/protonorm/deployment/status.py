@@ -16,7 +16,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
 from protonorm.deployment.client_folder import POLICY, ClientFolder, read_history
-from protonorm.deployment.events import Event, Level, Log, Why, read_events
+from protonorm.deployment.events import DECLINES, Event, Level, Log, Why, read_events
 from protonorm.deployment.federation_folder import AGREEMENT, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
 from protonorm.deployment.settings import ClientSettings
@@ -67,6 +67,7 @@ class ClientStatus(BaseModel):
     cosine: Finite | None = None  # of its last contribution to the others
     suspect: Whole = 0  # rounds in which its contribution was far from the others
     said: str = ""  # why it was lost or refused, until its next accepted answer
+    declined: str = ""  # reason of its last decline, until its next accepted answer
 
 
 class Status(BaseModel):
@@ -242,10 +243,13 @@ class StatusWriter:
                 client.state = "asked"
             case "answered":
                 client.state, client.answered, client.seen = "answered", max(client.answered, event.round), now()
-                client.answers, client.said = client.answers + 1, ""
+                client.answers, client.said, client.declined = client.answers + 1, "", ""
                 client.accuracy = event.numbers.get("accuracy", client.accuracy)
             case "refused":
-                client.state, client.seen, client.said = "refused", now(), shortened(event.sentence, SAID)
+                client.state, client.seen = "refused", now()
+                if event.why == "declined":
+                    client.declined = shortened(event.sentence.partition(DECLINES)[2], SAID)
+                client.said = _problem(client, event.sentence)
                 client.refused += 1
                 self.status.refused[event.why] = self.status.refused.get(event.why, 0) + 1
             case "compared" | "suspect":
@@ -254,10 +258,10 @@ class StatusWriter:
                     client.suspect, client.said = client.suspect + 1, shortened(event.sentence, SAID)
             case "late" | "away":
                 client.state = "late" if event.what == "late" else "absent"
-                client.said = shortened(event.sentence, SAID)
+                client.said = _problem(client, event.sentence)
                 client.late += event.what == "late"
             case "aside":
-                client.said = shortened(event.sentence, SAID)
+                client.said = _problem(client, event.sentence)
 
     def _add_new_clients(self) -> None:
         """Add the clients that have joined the roster since."""
@@ -282,6 +286,12 @@ class StatusWriter:
         names = [client.name for client in self._folder.roster]
         recorded = [client.name for client in status.clients] if status else []
         return status if status and status.agreement == digest and recorded == names[: len(recorded)] else None
+
+
+def _problem(client: ClientStatus, sentence: str) -> str:
+    """Return what is wrong with a client: a sentence, and why it declined before."""
+    text = shortened(sentence, SAID)
+    return text if not client.declined or DECLINES in sentence else f"{text} It declined before: {client.declined}"
 
 
 def view_federation(folder: FederationFolder) -> dict[str, Any]:
@@ -333,6 +343,7 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
         "allowed": settings.allowed,
         "policy": refused,
         "privacy": _privacy(folder, settings),
+        "state_missing": folder.missing_state() if folder.joined else "",
         "offered": folder.offer_file.is_file(),
         "history": _own_history(folder) if folder.joined else [],
         "events": [{name: event[name] for name in ("time", "level", "event", "text")} for event in events[-SHOWN:]],
