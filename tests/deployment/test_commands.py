@@ -728,3 +728,15 @@ def test_a_missing_state_is_told_by_check_and_status(call, federation, joined):
     assert "is missing" not in call("status", "--folder", "berlin")
     (states / "0.1.safetensors").unlink()
     assert "is missing" in call("status", "--folder", "berlin")
+
+
+def test_check_says_what_the_validation_part_is_for(call, federation, joined):
+    words = ["client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check"]
+    said = " ".join(call(*words).split())
+    assert "validation samples are held out from training and are not used" in said
+    assert "only test is evaluated: with --validation 0 they train" in said
+    assert "validation samples" not in call(*words, "--validation", "0")
+    call("init", "other", *TERMS, "evaluated=[validation,test]")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "other")
+    said = call("client", "other/bundles/berlin.json", "--folder", "berlin", "--validation", "0.2", "--yes", "--check")
+    assert "they choose among rounds and rules and fit the rule joint" in " ".join(said.split())

@@ -368,6 +368,19 @@ def test_accuracy_so_far_is_read_from_the_record(folder):
     assert "No accuracy yet" in text_of(view_federation(folder) | {"done": 1})
 
 
+def test_an_accuracy_that_an_owner_told_has_a_column_and_the_rule_is_in_the_head(folder):
+    board = StatusWriter(folder)
+    told(board)
+    text = text_of(view_federation(folder))
+    assert "accuracy" not in text.split("Rounds:")[0]
+    assert text.startswith(f"Messages are combined by the rule {folder.agreement.combine}.")
+    board(Event("answered", "answered", 1, 0, numbers={"accuracy": 0.755}))
+    board.close()
+    text = text_of(view_federation(folder)).split("Rounds:")[0]
+    assert "accuracy" in text
+    assert "75.50" in text
+
+
 def test_a_client_sees_itself(tmp_path):
     client = ClientFolder.create(tmp_path / "berlin", "berlin")
     Log(client.log_folder, "client").write("connected", "The client is connected.")

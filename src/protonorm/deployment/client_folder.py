@@ -51,8 +51,13 @@ class ClientFolder:
         self.amendments, self.offer_file = path / "amendments", path / "offer.json"
         self.states = path / "states"
         self.log_folder = path / "logs"
-        self.trail = Trail(path)
+        self.trail = Trail(path, on_repair=self._log_repair)
         self.lock = path / "client.lock"  # locked by a running client
+
+    def _log_repair(self, sentence: str) -> None:
+        from protonorm.deployment.events import Log
+
+        Log(self.log_folder, "client", self.show).write("repaired", sentence, "warning")
 
     @classmethod
     def create(cls, path: Path, name: str) -> Self:

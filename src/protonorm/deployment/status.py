@@ -296,7 +296,8 @@ def _problem(client: ClientStatus, sentence: str) -> str:
 
 def view_federation(folder: FederationFolder) -> dict[str, Any]:
     """Summarise the status of a federation."""
-    rounds = read_json(folder.path / AGREEMENT).get("rounds")  # without the agreement itself, which needs torch
+    terms = read_json(folder.path / AGREEMENT)  # without the agreement itself, which needs torch
+    rounds = terms.get("rounds")
     empty = Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
     status = Status.read(folder.status_file) or empty
     recorded = {client.id: client for client in status.clients}
@@ -312,6 +313,7 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
         "means": STATES[state],
         "text": status.text if state == status.state else "",
         "wanted": folder.wanted.exists(),
+        "combine": str(terms.get("combine", "mean")),
         "quorum": folder.settings.quorum,
         "deadline": folder.settings.deadline,
         "members": sum(member.active for member in folder.roster),
