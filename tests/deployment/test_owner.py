@@ -119,7 +119,7 @@ def test_a_preview_has_the_samples_of_each_class_and_what_is_sent(data, protect,
     assert [row[2] for row in rows] == sent
     counts = [int(row[1]) for row in rows]
     assert (sum(counts), counts[2]) == (12, 0)
-    meaning = "K_i is the number of classes in it (3 at most) and d = 8 the width of the features"
+    meaning = "K_i is the number of classes in it (3 at most) and d = 8 is the width of the features"
     assert lines[0] == f"A message has classes (K_i) and prototypes (K_i, d): {meaning}."
     assert line in lines[1]
 

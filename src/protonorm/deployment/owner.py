@@ -155,5 +155,4 @@ def _meaning(task: Task, symbol: str) -> str:
         return f"K_i is the number of classes in it ({task.num_classes} at most)"
     value = f" = {task.schema.exact[symbol]}" if symbol in task.schema.exact else ""
     meanings = {"d": "is the width of the features", "K": "is the number of all classes"}
-    meaning = meanings.get(symbol, "is a length that the method sets")
-    return f"{symbol}{value}{meaning.removeprefix('is') if value else f' {meaning}'}"
+    return f"{symbol}{value} {meanings.get(symbol, 'is a length that the method sets')}"
