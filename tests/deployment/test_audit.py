@@ -16,7 +16,7 @@ from protonorm.cli.app import app
 from protonorm.deployment import audit
 from protonorm.deployment.audit import START, ServerTrail, Trail, details, verify
 from protonorm.deployment.client_folder import ClientFolder
-from protonorm.deployment.events import Event
+from protonorm.deployment.events import Event, read_events
 from protonorm.deployment.https.client import Refused
 from protonorm.deployment.keys import certificate_fingerprint, key_fingerprint
 from tests.deployment.keyring import Keys
@@ -148,6 +148,16 @@ def test_a_line_cut_short_by_a_kill_is_removed_and_told(trail):
     found = verify(trail.path)
     assert not found.problems
     assert [line["event"] for line in found.lines[-3:]] == ["sent", "repaired", "more"]
+
+
+def test_a_cut_line_is_told_in_the_client_s_log(tmp_path):
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    content = client.trail.path.read_bytes()
+    client.trail.path.write_bytes(content[:-20])
+    ClientFolder.open(client.path).trail.write("connected")
+    (event,) = read_events(client.log_folder / "client.jsonl")
+    assert (event["event"], event["level"]) == ("repaired", "warning")
+    assert event["text"].startswith("The last line of audit.jsonl was cut short")
 
 
 def test_several_threads_and_processes_append_to_one_chain(tmp_path):

@@ -698,3 +698,58 @@ def test_the_model_of_a_client_is_used_alone_and_shown_beside_the_rounds(call, f
     assert [one["round"] for one in seen["history"]] == [1, 2, 3]
     assert all(0 <= one["alone"] <= 1 for one in seen["history"])
     assert "Own accuracy" in call("status", "--folder", "berlin")
+
+
+def test_messages_that_were_sent_without_noise_are_told_beside_the_privacy_loss(call, federation, joined):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--evaluation", "accuracy", "--yes", "--check")
+    for round in (1, 2):
+        joined.trail.write("sent", round=round, kind="train", digest=str(round))
+    policy = "protect: {name: gaussian, epsilon: 4, bounds: message}\nevaluation: off\n"
+    (joined.path / "policy.yaml").write_text(policy)
+    sentence = "2 earlier messages were sent without noise: this ε does not cover them."
+    assert sentence in " ".join(call("client", "--folder", "berlin", "--check").split())
+    said = call("status", "--folder", "berlin")
+    assert "ε = 0 of 4 is spent" in said
+    assert sentence in said
+    assert "evaluation: off" in said  # by the policy, whatever the settings say
+    assert joined.count_unprotected(joined.within_policy.protect) == 2
+    (joined.path / "policy.yaml").write_text("evaluation: all\n")
+    assert "policy.yaml is not understood: evaluation must be" in call("status", "--folder", "berlin")
+
+
+def test_a_missing_state_is_told_by_check_and_status(call, federation, joined):
+    """Nothing is said before the first round, and while any state can be the one that the server asks for."""
+    words = ["client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check"]
+    assert "is missing" not in call(*words) + call("status", "--folder", "berlin")
+    for round in (1, 2):
+        joined.trail.write("received", round=round, kind="train")
+        joined.trail.write("sent", round=round, kind="train")
+    for command in (words, ["status", "--folder", "berlin"]):
+        said = " ".join(call(*command).split())
+        assert "The state of round 2, the last one that the client answered, is missing" in said
+        assert "--begin-anew" in said
+    states = joined.history_folder
+    states.mkdir(exist_ok=True)
+    (states / "0.1.safetensors").touch()  # the best round's
+    assert "is missing" in call("status", "--folder", "berlin")
+    (states / "0.2.safetensors").touch()
+    assert "is missing" not in call("status", "--folder", "berlin")
+    (states / "0.2.safetensors").unlink()
+    joined.trail.write(
+        "declined", round=3, kind="train"
+    )  # the answer of round 2 did not count, and its state was dropped
+    assert "is missing" not in call("status", "--folder", "berlin")
+    (states / "0.1.safetensors").unlink()
+    assert "is missing" in call("status", "--folder", "berlin")
+
+
+def test_check_says_what_the_validation_part_is_for(call, federation, joined):
+    words = ["client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check"]
+    said = " ".join(call(*words).split())
+    assert "validation samples are held out from training and are not used" in said
+    assert "only test is evaluated: with --validation 0 they train" in said
+    assert "validation samples" not in call(*words, "--validation", "0")
+    call("init", "other", *TERMS, "evaluated=[validation,test]")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "other")
+    said = call("client", "other/bundles/berlin.json", "--folder", "berlin", "--validation", "0.2", "--yes", "--check")
+    assert "they choose among rounds and rules and fit the rule joint" in " ".join(said.split())

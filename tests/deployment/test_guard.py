@@ -188,3 +188,18 @@ def test_nothing_that_is_sent_breaks_the_guard(count):
     assert admitted + guard.refused.total() == count
     assert 0 < admitted < count / 4  # a changed bit of a prototype is still a prototype
     assert peak < 2**24
+
+
+def test_a_late_copy_of_a_decline_is_no_refused_answer(guard):
+    """It is reported once; another reason is told, and the client may still answer in the round that is on."""
+    told = []
+    guard._on_refusal = told.append
+    assert guard.admit(3, answered({}, declined="No disk.")).final
+    guard.expect(3, "train", [3, 4])
+    late = guard.admit(3, answered({}, declined="No disk."))
+    assert (late.why, late.final) == ("declined", False)
+    assert (len(told), guard.refused) == (1, {"declined": 1})
+    assert "No key." in guard.admit(3, answered({}, declined="No key.")).sentence
+    assert [each.why for each in told] == ["declined"] * 2
+    assert guard.admit(3, answered({}, declined="No key.", round=3)).final
+    assert len(told) == 3  # a decline of this round is always told

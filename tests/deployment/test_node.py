@@ -197,7 +197,7 @@ def test_a_lost_state_is_told_and_its_owner_may_begin_anew(tmp_path, site):
     """Nothing is counted then: what would be counted is not what was trained."""
     told = []
     found, message, _ = answered(node_of(site, tmp_path, on_error=told.append), round=4, trained=3)
-    assert found.declined == "Its state after round 3 is lost or damaged; its owner may begin anew."
+    assert found.declined == "Its state after round 3 is lost or damaged; its owner may begin anew (--begin-anew)."
     assert not message
     assert "2.3.safetensors is missing" in told[0]
     anew = node_of(site, tmp_path, begin_anew=True)

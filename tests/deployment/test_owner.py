@@ -10,8 +10,9 @@ from protonorm.core.frames import encode_body
 from protonorm.core.privacy import Gaussian
 from protonorm.core.training import MinimumCount
 from protonorm.deployment.agreement import Agreement
+from protonorm.deployment.client_folder import POLICY
 from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
-from protonorm.deployment.owner import POLICY, OwnerPolicy, preview
+from protonorm.deployment.owner import OwnerPolicy, preview
 from protonorm.deployment.settings import ClientSettings
 from protonorm.deployment.site import make_site
 from tests.deployment.test_node import AGREEMENT, node_of
@@ -118,8 +119,19 @@ def test_a_preview_has_the_samples_of_each_class_and_what_is_sent(data, protect,
     assert [row[2] for row in rows] == sent
     counts = [int(row[1]) for row in rows]
     assert (sum(counts), counts[2]) == (12, 0)
-    assert lines[0] == "A message has classes (K_i) and prototypes (K_i, d)."
+    meaning = "K_i is the number of classes in it (3 at most) and d = 8 is the width of the features"
+    assert lines[0] == f"A message has classes (K_i) and prototypes (K_i, d): {meaning}."
     assert line in lines[1]
+
+
+def test_a_preview_of_a_whole_network_names_it_and_counts_its_numbers(data):
+    terms = {"algorithm": "fedavg", "shared_network": "plain", "input": {"shape": [16, 16, 1], "type": "uint8"}}
+    site = make_site(Agreement.of({**TERMS, "classes": AGREEMENT.classes} | terms), 2, data, "plain")
+    line = preview(site)[1][0]
+    sent = [value for name, value in site.fresh_client().model.state_dict().items() if value.is_floating_point()]
+    numbers = sum(value.numel() for value in sent)
+    said = f"model ({len(sent)} tensors of the network plain, {numbers:,} numbers) and num_examples (1)"
+    assert line == f"A message has {said}."
 
 
 def test_a_preview_of_a_secure_sum_says_that_messages_are_masked(data):

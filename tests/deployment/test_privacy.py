@@ -11,7 +11,8 @@ from protonorm.core.frames import encode_body
 from protonorm.core.privacy import Gaussian
 from protonorm.core.training import Training, Unchanged
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.ledger import LEDGER, Ledger, Release
+from protonorm.deployment.audit import Trail
+from protonorm.deployment.ledger import LEDGER, Ledger, Release, count_unprotected
 from protonorm.deployment.messages import RequestHeader, read_answer_header, read_answer_tensors, write_request
 from protonorm.deployment.node import Node
 from protonorm.deployment.settings import ClientSettings
@@ -88,6 +89,17 @@ def test_every_release_counts_for_the_ceiling():
     Ledger(releases=releases[:1]).check(releases[1], step)
     with pytest.raises(ValueError, match=r"its owner allows 0\.6"):
         Ledger(releases=releases[:2]).check(releases[2], step)
+
+
+def test_the_owner_is_told_once_what_can_be_done_at_the_ceiling(data, tmp_path):
+    told = []
+    site = make_site(AGREEMENT, 2, data, "plain", Training(protect=Gaussian(bounds="message", noise=10.0, epsilon=0.5)))
+    own = node_of(site, tmp_path, "off", on_error=told.append)
+    answered(own)
+    assert [bool(answered(own, round=round, trained=1)[0].declined) for round in (2, 3)] == [True, True]
+    (sentence,) = told
+    assert "its owner allows 0.5. To allow more, raise protect.epsilon in policy.yaml" in sentence
+    assert "protonorm deploy leave" in sentence
 
 
 def test_nothing_is_trained_for_a_message_that_must_not_be_sent(data, tmp_path, monkeypatch):
@@ -216,3 +228,40 @@ def test_a_client_that_begins_anew_is_charged_again_and_stops(vectors, tmp_path)
     about = ask(terms, once(vectors, tmp_path, lines, begin_anew=True)[1], first, round=2, trained=1)[0]
     assert "its owner allows 1" in about.declined
     assert len(lines) == 1
+
+
+# ---- messages that were sent without noise before -------------------------------------------------------------------
+
+
+def test_messages_before_the_noise_are_counted_by_the_audit_trail(tmp_path):
+    """Rounds 1 to 3 without noise, one of them sent twice, and round 4 with noise; evaluation is no message."""
+    trail = Trail(tmp_path)
+    trail.write("confirmed", agreement="a" * 64)
+    for round, kind, digest in ((1, "train", "1"), (2, "train", "2"), (2, "train", "2"), (3, "evaluate+train", "3")):
+        trail.write("received", round=round, kind=kind)
+        trail.write("sent", round=round, kind=kind, digest=digest)
+    trail.write("declined", round=4, kind="train", digest="x")
+    trail.write("released", round=4, loss=0.1)
+    trail.write("sent", round=4, kind="train", digest="4")
+    trail.write("sent", round=4, kind="keep", digest="5")
+    assert count_unprotected(trail.path) == 3
+    assert count_unprotected(trail.path, once=True) == 1  # second moments are sent in the first round alone
+    assert count_unprotected(tmp_path / "none") == 0
+
+
+def test_of_a_secure_sum_the_masked_message_counts_and_not_the_pledge(tmp_path):
+    trail = Trail(tmp_path)
+    for round in (1, 2):
+        for kind in ("train", "members", "mask"):
+            trail.write("received", round=round, kind=kind)
+            if kind == "mask" and round == 2:
+                trail.write("released", round=round, loss=0.1)
+            trail.write("sent", round=round, kind=kind, digest=f"{round} {kind}")
+    assert count_unprotected(trail.path) == 1
+
+
+def test_a_release_names_the_messages_that_its_loss_does_not_cover(vectors, tmp_path):
+    lines = []
+    terms, node = once(vectors, tmp_path, lines, unprotected=110)
+    ask(terms, node)
+    assert lines[0][1]["unprotected"] == 110

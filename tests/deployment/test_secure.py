@@ -58,6 +58,9 @@ def test_the_record_is_that_of_a_simulation(tmp_path, algorithm):
     assert kinds == ["train", *CALLS, "evaluate+train", *CALLS, "evaluate"]
     assert not federation.heard("refused")
     assert not federation.heard("burned")
+    steps = [event.sentence for event in federation.heard("delivered") if (event.round, event.client) == (1, 0)]
+    assert "was asked to confirm the members" in steps[0]
+    assert "was asked for its masked message" in steps[1]
 
 
 def test_the_server_is_sent_pledges_signatures_and_masked_numbers_alone(tmp_path):

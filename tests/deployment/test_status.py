@@ -61,6 +61,22 @@ def test_what_was_wrong_with_a_client_is_shown_until_it_answers_again(folder):
     assert (kyoto.state, kyoto.said, kyoto.late, kyoto.refused) == ("answered", "", 1, 1)
 
 
+def test_the_reason_of_a_decline_is_shown_until_the_next_answer(folder):
+    """Also when the client is late, refused for another reason, set aside, or away."""
+    board = StatusWriter(folder)
+    told(board)
+    reason = "Another message would bring its privacy loss to ε = 4.1; its owner allows 4."
+    board(Event("refused", f"Round 1: The answer of client 1 is refused: it declines: {reason}", 1, 1, "declined"))
+    assert board.status.clients[1].said.endswith(f"it declines: {reason}")
+    for what in ("late", "refused", "aside", "away"):
+        board(Event(what, f"Client kyoto is {what}.", 2, 1, "round" if what == "refused" else ""))
+        assert board.status.clients[1].said == f"Client kyoto is {what}. It declined before: {reason}"
+    assert Status.read(folder.status_file).clients[1].declined == reason
+    board(Event("answered", "answered", 3, 1))
+    board(Event("away", "Client kyoto is away.", 4, 1))
+    assert board.status.clients[1].said == "Client kyoto is away."
+
+
 def test_the_accuracy_that_an_owner_told_last_stays(folder):
     board = StatusWriter(folder)
     told(board)
@@ -350,6 +366,19 @@ def test_accuracy_so_far_is_read_from_the_record(folder):
     assert "25.00" in text
     assert "Rule nearest-global" in text
     assert "No accuracy yet" in text_of(view_federation(folder) | {"done": 1})
+
+
+def test_an_accuracy_that_an_owner_told_has_a_column_and_the_rule_is_in_the_head(folder):
+    board = StatusWriter(folder)
+    told(board)
+    text = text_of(view_federation(folder))
+    assert "accuracy" not in text.split("Rounds:")[0]
+    assert text.startswith(f"Messages are combined by the rule {folder.agreement.combine}.")
+    board(Event("answered", "answered", 1, 0, numbers={"accuracy": 0.755}))
+    board.close()
+    text = text_of(view_federation(folder)).split("Rounds:")[0]
+    assert "accuracy" in text
+    assert "75.50" in text
 
 
 def test_a_client_sees_itself(tmp_path):

@@ -57,6 +57,7 @@ def test_the_page_shows_how_the_federation_stands(page):
     assert "1 of 3" in plain
     assert "2 of 2 clients must answer" in plain
     assert "0 of 2" in plain
+    assert "Combined by trust" in plain
     assert "1 declined; 0 requests were not let in" in plain
     assert "berlin no answered round 1 1 0 0 81.25" in plain
     assert "kyoto no late – 0 1 1 –" in plain

@@ -176,6 +176,15 @@ def test_a_client_that_declines_the_last_request_ends_too(keys):
         assert running.told == ["connected", "declined", "answered", "declined", "finished"]
 
 
+def test_the_same_reason_in_each_round_is_told_once(keys):
+    with keys.server() as server:
+        running = Running(keys, server.port, Echo(["train"]))
+        for round, kind in ((1, "train"), (2, "train"), (3, "evaluate+train"), (3, "train"), (3, "keep")):
+            assert len(ask(server, request(round, kind))) == 1
+        running.join()
+        assert running.told == ["connected", "declined", "answered", "declined", "answered", "finished"]
+
+
 def test_a_server_that_asks_for_nonsense_gets_a_sentence_each_time_and_less_and_less_often(tmp_path, monkeypatch):
     """Malformed requests end in one line each, with longer and longer pauses; a good one is answered at once."""
     pauses, said, sent = [], [], []

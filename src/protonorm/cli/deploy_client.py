@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -176,17 +176,21 @@ def alone(folder: ClientPath = None, no_own_code: NoOwnCode = False) -> None:
 def checked_data(folder: "ClientFolder") -> Iterator[Any]:
     """Yield what a client has of each class, and what is not sent; raise ValueError for data that do not fit."""
     from protonorm.core.training import MinimumCount
+    from protonorm.deployment.client_folder import POLICY
     from protonorm.deployment.ledger import LEDGER, Ledger
-    from protonorm.deployment.owner import POLICY, preview
+    from protonorm.deployment.owner import preview
 
     if policy := folder.policy:
         yield make_table(f"The owner's policy ({POLICY})", [Column("term", no_wrap=True), "what"], list(policy.lines()))
     site = folder.site()
-    facts, (sent, lines) = site.facts(), preview(site, Ledger.read(folder.states / LEDGER).spent)
+    spent, unprotected = Ledger.read(folder.states / LEDGER).spent, folder.count_unprotected(site.training.protect)
+    facts, (sent, lines) = site.facts(), preview(site, spent, unprotected)
     parts = facts.train[0], facts.validation[0], facts.test[0]  # (K,) each
     rows = [[name, *(str(part[k]) for part in parts), sent[k][2]] for k, name in enumerate(site.task.classes)]
     counts = [Column(name, "right") for name in ("train", "validation", "test")]
     yield make_table("Samples by class, and what would be sent", [Column("class", no_wrap=True), *counts, "sent"], rows)
+    if used := _use_of_validation(site.task.algorithm.rules, folder.terms.evaluated, int(parts[1].sum())):
+        yield used
     yield " ".join(lines)
     protect, train = site.training.protect, parts[0]
     least = protect.least if isinstance(protect, MinimumCount) else MinimumCount().least
@@ -197,7 +201,24 @@ def checked_data(folder: "ClientFolder") -> Iterator[Any]:
         elif not protect.private:
             advice = "--set protect=minimum_count holds it back."
             yield f"{sentence} What is sent of them tells much of each sample; {advice}"
+    if missing := folder.missing_state():
+        yield missing
     yield "The data and the network fit the agreement."
+
+
+def _use_of_validation(rules: Sequence[str], evaluated: Sequence[str], samples: int) -> str:
+    """Return a sentence about what the validation part is for; empty if a client has none."""
+    from protonorm.federation.experts import JOINT
+
+    if not samples:
+        return ""
+    if evaluated and "validation" not in evaluated:
+        return (
+            f"The {samples} validation samples are held out from training and are not used, because by the terms only "
+            f"{' and '.join(evaluated)} is evaluated: with --validation 0 they train."
+        )
+    joint = f" and fit the rule {JOINT}" if JOINT in rules else ""
+    return f"The {samples} validation samples do not train: they choose among rounds and rules{joint}."
 
 
 def leave(

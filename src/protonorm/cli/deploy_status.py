@@ -33,8 +33,8 @@ HEAD = "A hash that was noted before and must occur: without it, lines missing a
 LOOK = 0.25  # seconds between two reads of a log
 ROUNDS = 10  # number of rounds whose accuracy is shown
 WORDS = {"unknown": "-", "absent": "away"}  # displayed states of a client in a round
-RIGHT = ("", "last answer", "answers", "late", "refused", "suspect")  # numeric columns
-CLIENTS = ("", "client", "connected", "this round", "last answer", "answers", "late", "refused", "suspect", "problem")
+RIGHT = ("", "last answer", "answers", "late", "refused", "suspect", "accuracy")  # numeric columns
+CLIENTS = ("", "client", "connected", "this round", "last answer", "answers", "late", "refused", "suspect")
 ACCURACY = ("round", "mean of clients", "all samples", "validation")
 
 
@@ -229,15 +229,19 @@ def standing(seen: dict[str, Any]) -> str:
 
 def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
     """Yield the status of a federation: its clients, its rounds, and the last problems."""
-    rows = []
+    rows, told = [], any(client["accuracy"] is not None for client in seen["clients"])
     for client in seen["clients"]:
         counts = [f"round {client['answered']}" if client["answered"] else "-"]
         counts += [str(client[name]) for name in ("answers", "late", "refused", "suspect")]
         state = client["standing"] or WORDS.get(client["state"], client["state"])
         here = "yes" if client["here"] else "no"
-        rows.append([str(client["id"]), client["name"], here, state, *counts, client["said"]])
-    columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in CLIENTS]
-    yield make_table(f"{seen['federation']}: {standing(seen)}", columns, rows)
+        accuracy = [_per_cent(client["accuracy"])] if told else []
+        rows.append([str(client["id"]), client["name"], here, state, *counts, *accuracy, client["said"]])
+    names = (*CLIENTS, *(["accuracy"] if told else []), "problem")
+    columns = [Column(name, "right" if name in RIGHT else "left", no_wrap=name == "client") for name in names]
+    caption = "Accuracy: the last one that the client's owner told, in per cent." if told else ""
+    yield f"Messages are combined by the rule {seen['combine']}."
+    yield make_table(f"{seen['federation']}: {standing(seen)}", columns, rows, caption)
     speed = f"clients have {seen['deadline']:g} seconds in a round"
     if seen["done"] and seen["seconds"]:
         carried = (seen["bytes_up"] + seen["bytes_down"]) / 2**20
@@ -253,7 +257,7 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
         caption = f"Rule {seen['rule']}, on what clients test and validate on, as far as their owners tell it."
         columns = [Column(name, "right") for name in ACCURACY]
         shares = [[record[name] for name in ("test", "pooled", "validation")] for record in history[-ROUNDS:]]
-        cells = [["-" if value is None else f"{100 * value:.2f}" for value in values] for values in shares]
+        cells = [list(map(_per_cent, values)) for values in shares]
         rows = [[str(record["round"]), *own] for record, own in zip(history[-ROUNDS:], cells, strict=True)]
         yield make_table("Accuracy so far, in per cent", columns, rows, caption)
     elif seen["done"]:
@@ -265,20 +269,20 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
         yield "\n".join(lines)
 
 
+def _per_cent(value: float | None) -> str:
+    return "-" if value is None else f"{100 * value:.2f}"
+
+
 def client_tables(seen: dict[str, Any]) -> Iterator[Any]:
     """Yield the status of a client on its own machine: its state, and its own accuracy in each round."""
     yield client_lines(seen)
     if history := seen["history"][-ROUNDS:]:
         rules = list(dict.fromkeys(rule for record in history for rule in record["accuracy"]))
         columns = [Column(name, "right") for name in ("round", "loss", *rules, "alone")]
-
-        def cell(value: float | None) -> str:
-            return "-" if value is None else f"{100 * value:.2f}"
-
         rows = []
         for record in history:
             loss = "-" if record["loss"] is None else f"{record['loss']:.4g}"
-            accuracies = [cell(value) for value in (*map(record["accuracy"].get, rules), record["alone"])]
+            accuracies = [_per_cent(value) for value in (*map(record["accuracy"].get, rules), record["alone"])]
             rows.append([str(record["round"]), loss, *accuracies])
         caption = "On this client's own test part; `alone` is the same network on its own data alone (deploy alone)."
         yield make_table("Own accuracy, in per cent", columns, rows, caption)
@@ -294,6 +298,16 @@ def client_lines(seen: dict[str, Any]) -> str:
     lines = [
         f"Client {seen['name']}: {state}; {joined}.",
         f"data: {data or 'none yet'}; network: {seen['model'] or 'the usual one'}; evaluation: {seen['allowed']}",
+        *([seen[name] for name in ("policy", "state_missing") if seen[name]]),
+        *([_privacy_line(seen["privacy"])] if seen["privacy"] else []),
         *(f"{event['time']} {event['text']}" for event in seen["events"]),
     ]
     return "\n".join(map(visible, lines))
+
+
+def _privacy_line(privacy: dict[str, Any]) -> str:
+    """Format the privacy loss of a client, and what it does not cover."""
+    from protonorm.deployment.ledger import not_covered
+
+    line = f"privacy loss: ε = {privacy['epsilon']:.3g} of {privacy['ceiling']:g} is spent, δ = {privacy['delta']:g}."
+    return f"{line} {not_covered(privacy['unprotected'])}" if privacy["unprotected"] else line

@@ -38,8 +38,13 @@ OWN = ("number", "time", "event", "before", "hash")  # names of a line that are 
 class Trail:
     """Audit trail of a folder; several processes may append to it."""
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self.path, self._clock = folder / FILE, clock
+    def __init__(
+        self,
+        folder: Path,
+        clock: Callable[[], float] = time.time,
+        on_repair: Callable[[str], None] = lambda sentence: None,  # receives a sentence about a line that was cut
+    ) -> None:
+        self.path, self._clock, self._on_repair = folder / FILE, clock, on_repair
         self._lock = FileLock(folder / f"{FILE}.lock", mode=PRIVATE_FILE)
         self._hour, self._written, self._unlisted = 0, Counter[str](), Counter[str]()
 
@@ -55,6 +60,10 @@ class Trail:
             if size != file.seek(0, os.SEEK_END):  # a line was cut short by a kill
                 file.truncate(size)
                 number, before = _append(file, number, before, now, "repaired", {})
+                self._on_repair(
+                    f"The last line of {self.path.name} was cut short, by a kill or a full disk: it is removed, and "
+                    f"line {number} says so. What that line told is lost."
+                )
             _append(file, number, before, now, event, plain)
 
     def write_limited(self, event: str, **details: Any) -> None:
@@ -134,6 +143,20 @@ def verify(path: Path, noted: str = "") -> Verified:
     if noted and noted not in {line.get("hash") for line in lines}:
         problems.append(f"No line has the noted hash {shortened(noted, 64)}: lines were removed or replaced.")
     return Verified(lines, problems, before or "")
+
+
+def read_trail(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a trail that can be read, without verifying them."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while content := file.readline(LARGEST):
+            try:
+                line = json.loads(content)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(line, dict):
+                yield line
 
 
 def details(line: Mapping[str, Any]) -> str:

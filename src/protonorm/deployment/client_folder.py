@@ -19,12 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from protonorm.deployment.audit import Trail, fingerprints
+from protonorm.deployment.audit import Trail, fingerprints, read_trail
 from protonorm.deployment.settings import ClientSettings, TlsFiles, address_of, canonical, differing
 from protonorm.files import append, make_folder, pretty, read_json, refuse_existing, replace, unsealed
 from protonorm.runs.layout import read_lines
 
 if TYPE_CHECKING:
+    from protonorm.core.training import Outgoing
     from protonorm.deployment.agreement import Agreement, Bundle
     from protonorm.deployment.node import Node
     from protonorm.deployment.owner import OwnerPolicy
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 CLIENT_VARIABLE = "PROTONORM_CLIENT"  # environment variable with the default folder
 CLIENT, BUNDLE, HISTORY, SAMPLES = "client.json", "bundle.json", "history.jsonl", "samples.bin"
+POLICY = "policy.yaml"
 LISTED = 1000  # removed samples that the audit trail names
 
 
@@ -49,8 +51,13 @@ class ClientFolder:
         self.amendments, self.offer_file = path / "amendments", path / "offer.json"
         self.states = path / "states"
         self.log_folder = path / "logs"
-        self.trail = Trail(path)
+        self.trail = Trail(path, on_repair=self._log_repair)
         self.lock = path / "client.lock"  # locked by a running client
+
+    def _log_repair(self, sentence: str) -> None:
+        from protonorm.deployment.events import Log
+
+        Log(self.log_folder, "client", self.show).write("repaired", sentence, "warning")
 
     @classmethod
     def create(cls, path: Path, name: str) -> Self:
@@ -109,17 +116,24 @@ class ClientFolder:
     @property
     def policy(self) -> OwnerPolicy | None:
         """Policy of the owner; None if there is no file."""
-        from protonorm.deployment.owner import POLICY, OwnerPolicy  # imports torch
+        if not (self.path / POLICY).exists():
+            return None
+        from protonorm.deployment.owner import OwnerPolicy  # imports torch
 
         return OwnerPolicy.read(self.path / POLICY)
 
     @property
     def allowed(self) -> ClientSettings:
         """Settings of the client within the owner's policy; raise ValueError if it does not allow the agreement."""
-        if (policy := self.policy) is None:
-            return self.settings
-        policy.check(self.terms)
-        return policy.within(self.settings)
+        if policy := self.policy:
+            policy.check(self.terms)
+        return self.within_policy
+
+    @property
+    def within_policy(self) -> ClientSettings:
+        """Settings of the client within the owner's policy, whatever the agreement is."""
+        policy = self.policy
+        return policy.within(self.settings) if policy else self.settings
 
     def refuse_other_key(self, bundle: Bundle) -> bool:
         """Raise ValueError if a bundle is for another key; return whether it is for the new key of `rekey`."""
@@ -210,9 +224,38 @@ class ClientFolder:
     @property
     def history_folder(self) -> Path:
         """Folder of the client's states and history; found without reading the agreement, which needs torch."""
-        agreement = read_json(self.path / BUNDLE)["agreement"]
-        root = (agreement.get("amends") or {}).get("first") or hashlib.sha256(canonical(agreement)).hexdigest()
-        return self.states / str(root)[:16]
+        return self.states / self._root(read_json(self.path / BUNDLE)["agreement"])[:16]
+
+    @staticmethod
+    def _root(agreement: dict[str, Any]) -> str:
+        """Return the SHA-256 of the first agreement."""
+        return str((agreement.get("amends") or {}).get("first") or hashlib.sha256(canonical(agreement)).hexdigest())
+
+    def missing_state(self) -> str:
+        """Return a sentence if the state of the last round that the client answered is not there; empty if it is.
+
+        The audit trail has that round. A state of any round is enough after a later request: it was then another one
+        that the server asked for, and the state of an answer that did not count is dropped. Does not need torch.
+        """
+        plain = read_json(self.path / BUNDLE)
+        root, digest = self._root(plain["agreement"]), hashlib.sha256(canonical(plain["agreement"])).hexdigest()
+        current, answered, asked = True, 0, 0  # whether lines are of this agreement; last rounds of training
+        for line in read_trail(self.trail.path):
+            round, trains = line.get("round"), "train" in str(line.get("kind", ""))
+            if line.get("event") == "confirmed":
+                current = line.get("agreement") in (root, digest)
+            elif current and trains and isinstance(round, int):
+                asked = round
+                answered = round if line.get("event") == "sent" else answered
+        paths = [path.name.split(".") for path in self.history_folder.glob(f"{plain['client']}.*.safetensors")]
+        rounds = [int(parts[1]) for parts in paths if parts[1].isdigit()]
+        if not answered or answered in rounds or (rounds and asked != answered):
+            return ""
+        return (
+            f"The state of round {answered}, the last one that the client answered, is missing in "
+            f"{self.history_folder}: bring the file back, or start the client with --begin-anew, which goes on with a "
+            "new network. Without either it takes part in no round."
+        )
 
     def store(self, name: str = "") -> FolderStore:
         """Open the store of the client's states, or that of its training `alone`."""
@@ -258,7 +301,16 @@ class ClientFolder:
             loss=policy is None or policy.loss,
             record=self.trail.write,
             identity=read_private(self.tls.key) if site.task.secure else None,
+            unprotected=self.count_unprotected(site.training.protect),
         )
+
+    def count_unprotected(self, protect: Outgoing) -> int:
+        """Return how many messages were sent without noise, which the ε of an outgoing step does not cover."""
+        from protonorm.deployment.ledger import count_unprotected
+
+        if not protect.private or not self.joined:
+            return 0
+        return count_unprotected(self.trail.path, once=protect.releases(self.terms.task) == 1)
 
     def site(self) -> OwnSite:
         """Build the client from data, network and agreement; raise ValueError if they do not fit together."""

@@ -33,9 +33,12 @@ from protonorm.tensors import Tensors
 OFFERING, KEEPING = 10.0, 60.0  # seconds to answer whether terms are confirmed, and to take the last message
 STATUS = {"asked": "was asked", "answered": "has answered", "delivered": "was sent what it keeps"}
 STATUS |= {"acknowledged": "has what it keeps"}
-MASKING = {
-    "delivered": "was asked for its part of the secure sum",
-    "acknowledged": "has sent its part of the secure sum",
+MASKING: dict[Kind, dict[str, str]] = {  # steps of a secure sum after training
+    "members": {
+        "delivered": "was asked to confirm the members of the secure sum",
+        "acknowledged": "has confirmed the members of the secure sum",
+    },
+    "mask": {"delivered": "was asked for its masked message", "acknowledged": "has sent its masked message"},
 }
 OUTSIDE: dict[What, What] = {"asked": "delivered", "answered": "acknowledged"}  # events of calls outside of rounds
 PATIENCE = 600.0  # default deadline in seconds
@@ -237,7 +240,7 @@ class FederationEngine:
         if not orders:
             return {}
         self._quiet, self._outside = deadline is not None, {} if kind == "amend" else OUTSIDE
-        self._status = STATUS | (MASKING if kind in ("members", "mask") else {})
+        self._status = STATUS | MASKING.get(kind, {})
         call = self._begin(kind, orders, messages, parts, deadline, patient=patient)
         while True:
             now = self._clock()

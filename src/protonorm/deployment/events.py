@@ -39,6 +39,7 @@ What = Literal[
 Why = Literal[  # reasons for rejecting an answer
     "malformed", "unknown client", "identity", "agreement", "late", "round", "repeated", "declined", "content", "scale"
 ]
+DECLINES = "it declines: "  # before a client's own reason
 LARGEST = 2**24  # bytes of a log file before rotation; one old file is kept
 LONGEST = 1000  # characters of a message
 Level = Literal["info", "warning", "error"]

@@ -73,9 +73,14 @@ class FederationFolder:
         self.log_folder = path / "logs"
         self.status_file = path / "status.json"
         self.server_lock = path / "server.lock"  # locked by a running server
-        self.trail = Trail(path)
+        self.trail = Trail(path, on_repair=self._log_repair)
         self.wanted = path / "run.wanted"  # exists while the owner requests that the rounds run
         self._read: tuple[tuple[int, int], list[Member]] | None = None  # time and size of the roster's file, and it
+
+    def _log_repair(self, sentence: str) -> None:
+        from protonorm.deployment.events import Log
+
+        Log(self.log_folder, "server").write("repaired", sentence, "warning")
 
     @classmethod
     def create(cls, path: Path, settings: FederationSettings, agreement: Agreement) -> Self:

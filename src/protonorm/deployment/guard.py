@@ -10,7 +10,7 @@ from protonorm.core.frames import MAX_HEADER, BadFrame
 from protonorm.core.task import Counts, Reply
 from protonorm.core.text import shortened
 from protonorm.deployment.agreement import Agreement
-from protonorm.deployment.events import Why
+from protonorm.deployment.events import DECLINES, Why
 from protonorm.deployment.messages import (
     PER_TENSOR,
     Answer,
@@ -55,6 +55,7 @@ class Guard:
         self._parts: tuple[str, ...] = ()
         self._open: set[int] = set()  # clients whose answers are pending
         self._closed: set[int] = set()  # clients that have answered
+        self._declined: dict[int, str] = {}  # reasons of clients that declined last, as reported
 
     def adopt(self, agreement: Agreement) -> None:
         """Check answers by amended terms from now on."""
@@ -91,7 +92,7 @@ class Guard:
         outcome = self._look(sender, content)
         if isinstance(outcome, Refusal) and current and sender in self._open:
             outcome = outcome._replace(final=True)
-        if isinstance(outcome, Refusal):
+        if isinstance(outcome, Refusal) and not self._is_repeated(outcome):
             self.refused[outcome.why] += 1
             if self._on_refusal:
                 self._on_refusal(outcome)
@@ -99,6 +100,13 @@ class Guard:
             self._open.discard(sender)
             self._closed.add(sender)
         return outcome
+
+    def _is_repeated(self, refusal: Refusal) -> bool:
+        """Return whether a decline comes too late to matter, for the reason that was reported before."""
+        known = self._declined.get(refusal.client) == refusal.sentence
+        if refusal.why == "declined":
+            self._declined[refusal.client] = refusal.sentence
+        return known and not refusal.final
 
     def _look(self, sender: int, content: bytes) -> Answer | Refusal:
         waited_for = sender in self._open
@@ -111,8 +119,9 @@ class Guard:
             header, body = read_answer_header(content, self.largest)
         except BadFrame as error:
             return refuse("malformed", str(error))
-        if header.client == sender and header.declined and header.round in (0, self._round):
-            return refuse("declined", f"it declines: {header.declined.rstrip('.')}")
+        if header.client == sender and header.declined and header.round <= self._round:
+            late = 0 < header.round < self._round  # the client may still answer in this round
+            return refuse("declined", DECLINES + header.declined.rstrip("."), final=waited_for and not late)
         if (problem := self._misplaced(sender, header)) is not None:
             return refuse(*problem, final=problem[0] not in ("late", "repeated"))
         stage: Why = "content"
@@ -125,6 +134,7 @@ class Guard:
             return refuse("malformed", str(error))
         except ValueError as error:
             return refuse(stage, str(error).rstrip("."))
+        self._declined.pop(sender, None)
         return Answer(header, message, counts)
 
     def _misplaced(self, sender: int, header: AnswerHeader) -> tuple[Why, str] | None:

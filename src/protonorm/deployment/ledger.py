@@ -10,10 +10,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.training import Outgoing
 from protonorm.core.types import Format, Positive
+from protonorm.deployment.audit import read_trail
 from protonorm.deployment.settings import Document
 from protonorm.files import damaged, pretty, read_json, replace
 
 LEDGER = "privacy.json"
+TRAINING = ("train", "evaluate+train")  # kinds of requests that are answered by a message
+
+
+class BudgetSpent(ValueError):
+    """Error for a release beyond the owner's ceiling."""
 
 
 class Release(Document):
@@ -55,12 +61,12 @@ class Ledger(BaseModel):
         return sum(one.loss for one in self.releases)
 
     def check(self, release: Release, protect: Outgoing) -> None:
-        """Raise ValueError for a second release of a round, or one beyond the owner's ceiling."""
+        """Raise ValueError for a second release of a round, BudgetSpent for one beyond the owner's ceiling."""
         before = [one for one in self.releases if one.agreement == release.agreement]
         if any(one.round >= release.round for one in before):
             raise ValueError(f"It has sent its message of round {release.round} or a later one, and draws no other.")
         if reason := protect.refusal(self.spent + release.loss):
-            raise ValueError(reason)
+            raise BudgetSpent(reason)
 
     def use(self, path: Path, agreement: str, round: int, update: str) -> None:
         """Record on disk that a round is used; raise ValueError if it is already, or the update is an earlier one."""
@@ -75,3 +81,35 @@ class Ledger(BaseModel):
         """Record a release on disk."""
         self.releases.append(release)
         replace(path, pretty(self.model_dump(mode="json")))
+
+
+def count_unprotected(trail: Path, *, once: bool = False) -> int:
+    """Return how many messages a client has sent without noise, by its audit trail.
+
+    A repeated answer has the same SHA-256 and counts once. In a secure sum the masked message counts, not the pledge
+    before it. With `once`, the method sends a message in the first round of an agreement alone.
+    """
+    agreement, protected = "", set[int]()  # rounds whose next message has noise
+    sent: dict[tuple[str, str], int] = {}  # rounds of messages without noise, by agreement and SHA-256
+    known: set[str] = set()
+    for line in read_trail(trail):
+        event, round, kind, digest = (line.get(name) for name in ("event", "round", "kind", "digest"))
+        if event == "confirmed":
+            agreement = str(line.get("agreement", ""))
+        elif event == "released" and isinstance(round, int):
+            protected.add(round)
+        elif event == "received" and kind == "members":  # the last answer of the round was a pledge
+            sent = {key: each for key, each in sent.items() if key[0] != agreement or each != round}
+        elif event == "sent" and kind in (*TRAINING, "mask") and isinstance(round, int) and digest not in known:
+            known.add(str(digest))
+            if round not in protected:
+                sent[agreement, str(digest)] = round
+            protected.discard(round)
+    return len({agreement for agreement, _ in sent} if once else sent)
+
+
+def not_covered(unprotected: int) -> str:
+    """Return the sentence about messages that were sent without noise, before the owner asked for it."""
+    if unprotected == 1:
+        return "1 earlier message was sent without noise: this ε does not cover it."
+    return f"{unprotected} earlier messages were sent without noise: this ε does not cover them."

@@ -16,7 +16,7 @@ from protonorm.core.task import Order
 from protonorm.deployment.agreement import Agreement
 from protonorm.deployment.guard import check_scale
 from protonorm.deployment.home import Home, own_measures
-from protonorm.deployment.ledger import LEDGER, Ledger, Release
+from protonorm.deployment.ledger import LEDGER, BudgetSpent, Ledger, Release
 from protonorm.deployment.messages import (
     CONFIRMED,
     FORMAT,
@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 FILE = "answer.bin"
 DIGEST = 32  # bytes of a SHA-256
 ADVICE = "Stop the client, and start it with a lower --lr, or with --set clip=1: it goes on from its last good state."
+SPENT = (
+    "To allow more, raise protect.epsilon in policy.yaml, or by --set protect.epsilon=… without a policy, and start "
+    "the client again; to end its part, `protonorm deploy leave`."
+)
 TOTALS = re.compile(r"(validation|test)\.(support|correct\..*)")  # counts that are sent if only accuracy is allowed
 
 
@@ -101,16 +105,18 @@ class Node:
         loss: bool = True,  # whether training losses and seconds are told
         record: Callable[..., None] = lambda event, **details: None,  # keeps the audit trail
         identity: Identity | None = None,  # private key that signs for secure sums
+        unprotected: int = 0,  # earlier messages that were sent without noise, for the audit trail
     ) -> None:
         self._owner = owner
         self._agreement, self._site, self._store, self._allowed = agreement, site, store, allowed
         self._begin_anew, self._on_error, self._received = begin_anew, on_error, received
         self._tells_loss = loss and not site.training.protect.private and not site.task.secure
-        self._record = record
+        self._record, self._unprotected = record, unprotected
         self._last, self._home = LastAnswer(store.folder), Home(store, site.id)
         self._ledger = store.folder.parent / LEDGER
         self._task, self._member = site.task, Member(identity, self._ledger, record)
         self._largest = largest_request(agreement)
+        self._cause = ""  # last reported cause of a decline
 
     @property
     def agreement(self) -> Agreement:
@@ -143,6 +149,7 @@ class Node:
             if has_state and (cached := self._last.find(key)) is not None:  # with the state that belongs to it
                 return cached
             answer = self._compute_answer(request)
+            self._cause = ""
             self._last.keep(key, answer)
             return answer
         except BadFrame as error:
@@ -280,11 +287,14 @@ class Node:
             raise Unable("Its record of what was sent is damaged, and nothing more is sent.") from error
         try:
             ledger.check(release, protect)
+        except BudgetSpent as error:
+            raise Unable(str(error)) from ValueError(SPENT)
         except ValueError as error:
             raise Unable(str(error)) from None
         if not draft:
             ledger.charge(self._ledger, release)
-            self._record("released", round=header.round, loss=release.loss, **protect.told(ledger.spent))
+            about = protect.told(ledger.spent) | ({"unprotected": self._unprotected} if self._unprotected else {})
+            self._record("released", round=header.round, loss=release.loss, **about)
 
     def _state(self, header: RequestHeader) -> Tensors | None:
         """Load the state that the request names, and delete states that no resumed round can need.
@@ -301,7 +311,8 @@ class Node:
         except ValueError as error:
             if self._begin_anew and header.trains:
                 return None
-            raise Unable(f"Its state after round {trained} is lost or damaged; its owner may begin anew.") from error
+            sentence = f"Its state after round {trained} is lost or damaged; its owner may begin anew (--begin-anew)."
+            raise Unable(sentence) from error
         self._drop_states(header)
         return state
 
@@ -325,8 +336,9 @@ class Node:
 
     def _decline(self, request: RequestHeader | None, sentence: str, cause: BaseException | None = None) -> bytes:
         """Decline a request with a reason; the cause is reported to the owner only."""
-        if self._on_error and cause:
-            self._on_error(f"{sentence} {cause}")
+        if self._on_error and cause and f"{sentence} {cause}" != self._cause:  # told once, until something changes
+            self._cause = f"{sentence} {cause}"
+            self._on_error(self._cause)
         return write_answer(Answer(self._header(request, sentence), {}, {}))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -16,13 +17,17 @@ from protonorm.core.robust import Rule
 from protonorm.core.text import listed
 from protonorm.core.training import MinimumCount, describe_outgoing, make_outgoing
 from protonorm.core.types import Count, Positive
+from protonorm.deployment.ledger import not_covered
 from protonorm.deployment.settings import Allowed, ClientSettings, Document, full_value
+from protonorm.models.choose import Recipe
 
 if TYPE_CHECKING:
+    from protonorm.core.schema import Field
+    from protonorm.core.task import Task
     from protonorm.deployment.agreement import Agreement
     from protonorm.deployment.site import OwnSite
 
-POLICY = "policy.yaml"
+LISTED = 4  # tensors of one part of a message that are named singly
 TOLD: tuple[Allowed, ...] = ("off", "accuracy", "classes")  # from least to most
 
 
@@ -86,10 +91,10 @@ class OwnerPolicy(Document):
                 yield name, listed(list(map(str, value))) if isinstance(value, list) else full_value(value)
 
 
-def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str]], list[str]]:
+def preview(site: OwnSite, spent: float = 0.0, unprotected: int = 0) -> tuple[list[tuple[str, str, str]], list[str]]:
     """Return what a client would send: (class, training samples, whether it is sent), and sentences about the rest.
 
-    `spent` is the privacy loss ρ of earlier messages.
+    `spent` is the privacy loss ρ of earlier messages, `unprotected` the number of those that were sent without noise.
     """
     task, protect = site.task, site.training.protect
     fields = {name: field for slot in task.schema.up for name, field in slot[0].items()}
@@ -99,8 +104,7 @@ def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str
         enough = count >= protect.least if isinstance(protect, MinimumCount) else count > 0
         sent = "with noise" if protect.private else "yes" if by_class and enough else "no" if by_class else "-"
         rows.append((name, str(count), sent))
-    shapes = [f"{name} ({', '.join(map(str, field.shape))})" for name, field in sorted(fields.items())]
-    lines = [f"A message has {listed(shapes)}." if fields else "The method sends nothing."]
+    lines = [_contents(task, fields) if fields else "The method sends nothing."]
     if protect.private:
         loss, wanted = protect.spends(task), protect.releases(task)
         allowed = sum(not protect.refusal(spent + count * loss) for count in range(1, wanted + 1))
@@ -109,6 +113,8 @@ def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str
             f"The privacy loss allows {allowed} of {wanted} messages: ε = {now:.3g} is spent, {then:.3g} afterwards; "
             f"no loss and no seconds are told."
         )
+        if unprotected:
+            lines.append(not_covered(unprotected))
     elif fields and not task.secure:
         lines.append("Messages are sent without noise, and tell of the samples that they were computed from.")
     if fields and task.secure:
@@ -117,3 +123,36 @@ def preview(site: OwnSite, spent: float = 0.0) -> tuple[list[tuple[str, str, str
             "more, and no single message. A class that one member alone has is in the sum as it is."
         )
     return rows, lines
+
+
+def _contents(task: Task, fields: Mapping[str, Field]) -> str:
+    """Return a sentence about the tensors of a message: a network's are counted, others are listed."""
+    groups: dict[str, list[Field]] = {}
+    for name, field in fields.items():
+        groups.setdefault(name.partition(".")[0], []).append(field)
+    large = {prefix: each for prefix, each in groups.items() if len(each) > LISTED}
+    parts = []
+    for prefix, each in large.items():
+        network = f" of the network {task.shared_network.name}" if isinstance(task.shared_network, Recipe) else ""
+        shapes = [[task.schema.exact.get(str(size), size) for size in field.shape] for field in each]
+        numbers = sum(prod(size for size in shape if isinstance(size, int)) for shape in shapes)
+        most = " at most" if any(field.up_to for field in each) else ""
+        parts.append(f"{prefix} ({len(each)} tensors{network}, {numbers:,} numbers{most})")
+    others = {name: field for name, field in sorted(fields.items()) if name.partition(".")[0] not in large}
+    parts += [f"{name} ({', '.join(map(str, field.shape)) or '1'})" for name, field in others.items()]
+    symbols = dict.fromkeys(size for field in others.values() for size in field.shape if isinstance(size, str))
+    meanings = [_meaning(task, symbol) for symbol in symbols]
+    return f"A message has {_joined(parts)}{f': {_joined(meanings)}' if meanings else ''}."
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _meaning(task: Task, symbol: str) -> str:
+    """Explain a symbol of a shape."""
+    if symbol == "K_i":
+        return f"K_i is the number of classes in it ({task.num_classes} at most)"
+    value = f" = {task.schema.exact[symbol]}" if symbol in task.schema.exact else ""
+    meanings = {"d": "is the width of the features", "K": "is the number of all classes"}
+    return f"{symbol}{value} {meanings.get(symbol, 'is a length that the method sets')}"

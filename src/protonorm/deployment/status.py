@@ -15,10 +15,11 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
-from protonorm.deployment.client_folder import ClientFolder, read_history
-from protonorm.deployment.events import Event, Level, Log, Why, read_events
+from protonorm.deployment.client_folder import POLICY, ClientFolder, read_history
+from protonorm.deployment.events import DECLINES, Event, Level, Log, Why, read_events
 from protonorm.deployment.federation_folder import AGREEMENT, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
+from protonorm.deployment.settings import ClientSettings
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.layout import INFO
 from protonorm.runs.run import read_run
@@ -66,6 +67,7 @@ class ClientStatus(BaseModel):
     cosine: Finite | None = None  # of its last contribution to the others
     suspect: Whole = 0  # rounds in which its contribution was far from the others
     said: str = ""  # why it was lost or refused, until its next accepted answer
+    declined: str = ""  # reason of its last decline, until its next accepted answer
 
 
 class Status(BaseModel):
@@ -241,10 +243,13 @@ class StatusWriter:
                 client.state = "asked"
             case "answered":
                 client.state, client.answered, client.seen = "answered", max(client.answered, event.round), now()
-                client.answers, client.said = client.answers + 1, ""
+                client.answers, client.said, client.declined = client.answers + 1, "", ""
                 client.accuracy = event.numbers.get("accuracy", client.accuracy)
             case "refused":
-                client.state, client.seen, client.said = "refused", now(), shortened(event.sentence, SAID)
+                client.state, client.seen = "refused", now()
+                if event.why == "declined":
+                    client.declined = shortened(event.sentence.partition(DECLINES)[2], SAID)
+                client.said = _problem(client, event.sentence)
                 client.refused += 1
                 self.status.refused[event.why] = self.status.refused.get(event.why, 0) + 1
             case "compared" | "suspect":
@@ -253,10 +258,10 @@ class StatusWriter:
                     client.suspect, client.said = client.suspect + 1, shortened(event.sentence, SAID)
             case "late" | "away":
                 client.state = "late" if event.what == "late" else "absent"
-                client.said = shortened(event.sentence, SAID)
+                client.said = _problem(client, event.sentence)
                 client.late += event.what == "late"
             case "aside":
-                client.said = shortened(event.sentence, SAID)
+                client.said = _problem(client, event.sentence)
 
     def _add_new_clients(self) -> None:
         """Add the clients that have joined the roster since."""
@@ -283,9 +288,16 @@ class StatusWriter:
         return status if status and status.agreement == digest and recorded == names[: len(recorded)] else None
 
 
+def _problem(client: ClientStatus, sentence: str) -> str:
+    """Return what is wrong with a client: a sentence, and why it declined before."""
+    text = shortened(sentence, SAID)
+    return text if not client.declined or DECLINES in sentence else f"{text} It declined before: {client.declined}"
+
+
 def view_federation(folder: FederationFolder) -> dict[str, Any]:
     """Summarise the status of a federation."""
-    rounds = read_json(folder.path / AGREEMENT).get("rounds")  # without the agreement itself, which needs torch
+    terms = read_json(folder.path / AGREEMENT)  # without the agreement itself, which needs torch
+    rounds = terms.get("rounds")
     empty = Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
     status = Status.read(folder.status_file) or empty
     recorded = {client.id: client for client in status.clients}
@@ -301,6 +313,7 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
         "means": STATES[state],
         "text": status.text if state == status.state else "",
         "wanted": folder.wanted.exists(),
+        "combine": str(terms.get("combine", "mean")),
         "quorum": folder.settings.quorum,
         "deadline": folder.settings.deadline,
         "members": sum(member.active for member in folder.roster),
@@ -315,7 +328,11 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
 
 def view_client(folder: ClientFolder) -> dict[str, Any]:
     """Summarise the status of a client, as known on its owner's machine."""
-    settings = folder.settings
+    settings, refused = folder.settings, ""
+    try:
+        settings = folder.within_policy
+    except ValueError as error:
+        refused = f"{POLICY} is not understood: {error}"
     events = read_events(folder.log_folder / "client.jsonl", EVENTS)
     return {
         "name": settings.name,
@@ -326,10 +343,23 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
         "data": settings.data,
         "model": settings.model,
         "allowed": settings.allowed,
+        "policy": refused,
+        "privacy": _privacy(folder, settings),
+        "state_missing": folder.missing_state() if folder.joined else "",
         "offered": folder.offer_file.is_file(),
         "history": _own_history(folder) if folder.joined else [],
         "events": [{name: event[name] for name in ("time", "level", "event", "text")} for event in events[-SHOWN:]],
     }
+
+
+def _privacy(folder: ClientFolder, settings: ClientSettings) -> dict[str, Any] | None:
+    """Return ε and δ of what a client has sent, and how many messages they do not cover; None without noise."""
+    from protonorm.deployment.ledger import LEDGER, Ledger
+
+    if not settings.protect.private:
+        return None
+    unprotected = folder.count_unprotected(settings.protect)
+    return {**settings.protect.told(Ledger.read(folder.states / LEDGER).spent), "unprotected": unprotected}
 
 
 def _own_history(folder: ClientFolder) -> list[dict[str, Any]]:

@@ -71,6 +71,7 @@ class Worker:
         self._connection, self._node, self._agreement = connection, node, agreement
         self._notify, self._patience, self._record = notify, patience, record
         self._declined = 0  # requests in a row that were declined
+        self._reason = ""  # of the last decline
         self._leave = float("inf")  # time to exit, after the last round
 
     def run(self, linger: float | None = LINGER) -> None:
@@ -123,8 +124,10 @@ class Worker:
             self._record("dropped", **details, text=str(error))
             self._notify("dropped", f"{error} If it asks again, the answer is at hand.")
         self._declined = self._declined + 1 if declined else 0
+        known, self._reason = declined == self._reason, declined
         if declined:
-            self._notify("declined", declined)
+            if not known or header is None:  # the same reason in each round is told once
+                self._notify("declined", declined)
             time.sleep(min(LONGEST, SHORTEST * 2.0 ** min(self._declined - 1, 8)))  # a server that asks for nonsense
         if header is None:
             return False
