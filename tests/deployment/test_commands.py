@@ -127,6 +127,12 @@ def test_a_setting_alone_is_one_of_the_usual_method(call):
     assert found["agreement"]["algorithm"]["name"] == "fedproto"
 
 
+def test_the_input_of_a_shared_network_may_be_given_in_short(call):
+    words = ["algorithm=fedavg", "shared_network=plain", "input=16x16x3"]
+    found = json.loads(call("init", "fed", *TERMS, *words, "--json"))["agreement"]["input"]
+    assert (found["shape"], found["type"]) == ([16, 16, 3], "uint8")
+
+
 def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
     assert "from this machine alone" in call("init", "fed", *TERMS)
     assert FederationFolder.open(tmp_path / "fed").settings.bind == "127.0.0.1"
@@ -141,6 +147,8 @@ def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
         ([*TERMS, "algorithm=nonsense"], "nonsense"),
         ([*TERMS, "algorithm=own.py:Mine"], "own.py:Mine"),
         ([*TERMS, "rund=3"], "no setting 'rund'"),
+        ([*TERMS, "algorithm=fedavg", "shared_network=plain"], "as in input=32x32x3"),
+        ([*TERMS, "algorithm=fedavg", "shared_network=plain", "input.shape=16,16,3"], "as in input=32x32x3"),
         ([*TERMS, "--quorum", "2"], "quorum must "),
         ([*TERMS, "--host", "a_b"], "hosts must "),
     ],

@@ -82,8 +82,10 @@ def init(
 def read_terms(words: list[str]) -> Any:
     """Build an agreement from the words of a command line, with defaults for terms that are not given."""
     from protonorm.config.parsing import read_settings
-    from protonorm.deployment.agreement import Agreement
+    from protonorm.deployment.agreement import INPUT, Agreement
 
+    if any(word.startswith("input.") for word in words):
+        raise ValueError(f"input is given at once: {INPUT}.")
     values = USUAL | read_settings(words)
     if isinstance(values["algorithm"], dict):
         values["algorithm"] = {"name": USUAL["algorithm"]} | values["algorithm"]
