@@ -648,9 +648,44 @@ def test_pictures_that_cannot_be_read_are_listed_and_skip_bad_goes_on(call, join
         "name": "folder", "path": str(tmp_path / "pets"), "skip_bad": True,
     }  # fmt: skip
     call("client", "--folder", "berlin", "--check")
-    assert "--skip-bad and --window are for a folder of pictures" in call(
+    assert "--skip-bad must be given for a folder of pictures" in call(
         "client", "--folder", "berlin", "--data", "data.npz", "--skip-bad", "--check", code=2
     )
+
+
+def draw(folder, size=16, channels=1, count=12, start=0):
+    """Write pictures into the folders of three classes."""
+    for number in range(start, start + count):
+        place = folder / "abc"[number % 3] / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shape = (size, size, 3) if channels == 3 else (size, size)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, shape, np.uint8)).save(place)
+
+
+def test_mixed_pictures_are_made_alike_by_the_option_that_the_message_names(call, joined, tmp_path):
+    draw(tmp_path / "pets")
+    draw(tmp_path / "pets", channels=3, start=12)
+    words = ["fed/bundles/berlin.json", "--data", "pets", "--model", "plain", "--yes", "--check"]
+    assert "--channels 3 or --channels 1 of `deploy client`" in call("client", *words, code=2).replace("\n", " ")
+    assert "must be" not in call("client", *words, "--channels", "3", "--size", "24")
+    path = str(tmp_path / "pets")
+    expected = {"name": "folder", "path": path, "size": 24, "channels": 3}
+    assert ClientFolder.open(joined.path).settings.data == expected
+    call("client", "--folder", "berlin", "--check")
+    assert "--size must be given for a folder of pictures" in call(
+        "client", "--folder", "berlin", "--data", "data.npz", "--size", "24", "--check", code=2
+    )
+
+
+def test_pictures_of_another_shape_are_resized_by_the_options_that_the_message_names(call, tmp_path):
+    call("init", "fed", *TERMS, "algorithm=fedavg", "shared_network=plain", "input=16x16x3")
+    call("join", "berlin")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
+    draw(tmp_path / "pets", size=20)
+    words = ["fed/bundles/berlin.json", "--data", "pets", "--yes", "--check"]
+    said = " ".join(call("client", *words, code=2).split())
+    assert "got (20, 20, 1) and uint8. --size 16 --channels 3 of `protonorm deploy client` makes them so." in said
+    assert "fit the agreement" in call("client", *words, "--size", "16", "--channels", "3")
 
 
 def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation, joined):

@@ -26,6 +26,8 @@ TOLD = {
     "classes": "how many of its samples are right, of each class",
 }
 
+Channels = StrEnum("Channels", {"grey": "1", "colour": "3"})
+
 EVALUATION = "What the server may know of the client's evaluation: nothing (off) unless you say otherwise."
 BUNDLE = "The file that the server's owner sent; not needed once it is confirmed, with --folder."
 DATA = "The client's data: a folder of pictures, an npz file, a table; or folder:PATH, array:PATH, …."
@@ -33,6 +35,8 @@ MODEL = "The client's network: a name of `protonorm list models`, or file.py:fun
 OTHER = "Any other setting of training, such as optimiser=adam."
 SKIP_BAD = "Go on without pictures that cannot be read."
 WINDOW = "Of DICOM and 16-bit pictures: CENTRE/WIDTH of the values that are told apart, such as 40/400."
+SIZE = "Of pictures: side length in pixels to which all are resized."
+CHANNELS = "Of pictures: 1 makes all grey, 3 all coloured."
 CHECKSUM = "The bundle's number as the server's owner read it to you; confirms without asking."
 BEGIN_ANEW = "Where the client's state is lost, go on with a new network."
 CHECK = "Confirm and check data and network, and do not take part yet."
@@ -74,6 +78,8 @@ def client(
     text: Annotated[str | None, typer.Option(help="Of a table: a column of texts to learn from.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help=SKIP_BAD)] = False,
     window: Annotated[str | None, typer.Option(help=WINDOW)] = None,
+    size: Annotated[int | None, typer.Option(help=SIZE, min=1)] = None,
+    channels: Annotated[Channels | None, typer.Option(help=CHANNELS)] = None,
     folder: ClientPath = None,
     checksum: Annotated[str | None, typer.Option(help=CHECKSUM)] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")] = False,
@@ -108,7 +114,8 @@ def client(
         own_folder.begin_anew = begin_anew
         with process_lock(own_folder.lock, f"The client in {own_folder.path}"):
             pictures: dict[str, Any] = {"skip_bad": True} if skip_bad else {}
-            pictures |= {} if window is None else {"window": window}
+            sizes = {"size": size, "channels": int(channels) if channels else None}
+            pictures |= {name: value for name, value in {"window": window, **sizes}.items() if value is not None}
             if pictures:
                 options["data"] = _pictures(options["data"] or own_folder.settings.data, pictures)
             own_folder.change(
@@ -260,10 +267,12 @@ def _pictures(data: Any, settings: dict[str, Any]) -> dict[str, Any]:
     kind, _, path = data.rpartition(":") if isinstance(data, str) else ("", "", "")
     if isinstance(data, dict):
         kind, path = data.get("name", ""), data.get("path", "")
-    if kind not in ("", "folder") or not Path(path).expanduser().is_dir():
-        raise ValueError(f"--skip-bad and --window are for a folder of pictures, got {data or 'no data'}.")
+    kinds = ("", "folder") if {"skip_bad", "window"} & settings.keys() else ("", "folder", "hf")
+    if kind not in kinds or not Path(path).expanduser().is_dir():
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise ValueError(f"{given} must be given for a folder of pictures, got {data or 'no data'}.")
     own = data if isinstance(data, dict) else {}
-    return {**own, "name": "folder", "path": str(Path(path).expanduser().resolve()), **settings}
+    return {**own, "name": kind or "folder", "path": str(Path(path).expanduser().resolve()), **settings}
 
 
 def _confirm(folder: "ClientFolder", bundle: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:

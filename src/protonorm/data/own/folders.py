@@ -98,7 +98,7 @@ def common_form(paths: Sequence[Path], headers: Sequence[ImageHeader], options: 
     if len(kinds) > 1 and not options.channels:
         raise ValueError(
             f"Some pictures are coloured ({kinds[3]}) and some are grey ({kinds[1]}); "
-            "dataset.channels=3 or dataset.channels=1 makes them alike."
+            "dataset.channels=3 or dataset.channels=1 makes them alike; --channels 3 or --channels 1 of `deploy client`."
         )
     channels = options.channels or headers[0].channels
     sizes = {(header.height, header.width): path for path, header in zip(paths, headers, strict=True)}
@@ -108,11 +108,15 @@ def common_form(paths: Sequence[Path], headers: Sequence[ImageHeader], options: 
         height = width = DEFAULT_SIDE
         warnings.warn(
             f"The pictures differ in size ({examples}): all are resized to {height}×{width}; "
-            "dataset.size says otherwise.",
+            "dataset.size, or --size of `deploy client`, says otherwise.",
             stacklevel=3,
         )
     description = f"{len(paths)} pictures of {height}×{width}"
-    require_room(len(paths) * height * width * channels, description, "dataset.size=64, say, makes them smaller.")
+    require_room(
+        len(paths) * height * width * channels,
+        description,
+        "dataset.size=64, say, makes them smaller; --size 64 of `deploy client`.",
+    )
     return (height, width), channels
 
 
