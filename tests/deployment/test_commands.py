@@ -619,6 +619,21 @@ def test_what_there_is_not_is_refused_and_not_remembered(call, joined, words):
     assert ClientFolder.open(joined.path).settings == before
 
 
+def test_nothing_of_a_check_that_fails_is_remembered(call, joined, tmp_path):
+    words = ["client", "--folder", "berlin", "--check"]
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--model", "cnn", "--yes", "--check")
+    before = ClientFolder.open(joined.path).settings, len((joined.path / "audit.jsonl").read_text().splitlines())
+    data = pictures([0, 1, 2] * 8, 3)
+    np.savez(tmp_path / "other.npz", images=data.inputs, labels=data.labels, classes=np.array(["a", "b", "z"]))
+    assert "takes vectors (D,)" in call(*words, "--model", "mlp", "--lr", "0.5", code=2)
+    assert "does not have: z" in call(*words, "--data", "other.npz", code=2)
+    assert "nope" in call(*words, "--data", "folder:/nope", code=2)
+    after = ClientFolder.open(joined.path).settings, len((joined.path / "audit.jsonl").read_text().splitlines())
+    assert after == before
+    call(*words, "--lr", "0.5")
+    assert ClientFolder.open(joined.path).settings.lr == 0.5
+
+
 def test_terms_are_shown_whole_with_one_number_to_read_aloud(call, joined, federation, monkeypatch):
     """A hundred classes are all there; the number has 24 digits, and is the only one of its kind."""
     take_part(monkeypatch)

@@ -118,14 +118,13 @@ def client(
             pictures |= {name: value for name, value in {"window": window, **sizes}.items() if value is not None}
             if pictures:
                 options["data"] = _pictures(options["data"] or own_folder.settings.data, pictures)
-            own_folder.change(
-                **read_settings(other or []) | {name: value for name, value in options.items() if value is not None}
-            )
-            if invitation is not None:
-                _confirm(own_folder, invitation, bundle, checksum, yes=yes)
-            if check:
-                for part in checked_data(own_folder):
+            given = {name: value for name, value in options.items() if value is not None}
+            with own_folder.trying(**read_settings(other or []) | given):
+                if invitation is not None:
+                    _confirm(own_folder, invitation, bundle, checksum, yes=yes)
+                for part in checked_data(own_folder) if check else ():
                     say(part)
+            if check:
                 return
             try:
                 serve_client(own_folder, typer.echo)

@@ -15,7 +15,8 @@ logs/         client.jsonl for machines, client.log for people
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -152,6 +153,16 @@ class ClientFolder:
         if changed:
             self.trail.write("settings", **changed)
         replace(self.path / CLIENT, pretty(self.settings.plain()))
+
+    @contextmanager
+    def trying(self, **changes: Any) -> Iterator[None]:
+        """Change the owner's settings within the context, and write them if it ends without an error."""
+        before, self.settings = self.settings, ClientSettings.of({**self.settings.plain(), **changes})
+        try:
+            yield
+        finally:
+            self.settings = before
+        self.change(**changes)
 
     def confirmed_terms(self) -> list[Agreement]:
         """Return the terms that the owner has confirmed, in their order."""

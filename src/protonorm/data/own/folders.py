@@ -98,7 +98,8 @@ def common_form(paths: Sequence[Path], headers: Sequence[ImageHeader], options: 
     if len(kinds) > 1 and not options.channels:
         raise ValueError(
             f"Some pictures are coloured ({kinds[3]}) and some are grey ({kinds[1]}); "
-            "dataset.channels=3 or dataset.channels=1 makes them alike; --channels 3 or --channels 1 of `deploy client`."
+            "dataset.channels=3 or dataset.channels=1 makes them alike: "
+            "--channels 3 or --channels 1 of `deploy client`."
         )
     channels = options.channels or headers[0].channels
     sizes = {(header.height, header.width): path for path, header in zip(paths, headers, strict=True)}
