@@ -634,6 +634,17 @@ def test_nothing_of_a_check_that_fails_is_remembered(call, joined, tmp_path):
     assert ClientFolder.open(joined.path).settings.lr == 0.5
 
 
+def test_keys_that_others_can_read_are_refused_at_the_start_and_by_a_check(call, joined, federation):
+    joined.tls.key.chmod(0o644)
+    said = call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check", code=2)
+    assert "client.key can be read by others than its owner" in said
+    federation.authority_key.chmod(0o644)
+    assert "authority.key can be read by others" in call("server", "--folder", "fed", code=2)
+    federation.authority_key.unlink()  # kept elsewhere
+    federation.tls.key.chmod(0o644)
+    assert "server.key can be read by others" in call("server", "--folder", "fed", code=2)
+
+
 def test_terms_are_shown_whole_with_one_number_to_read_aloud(call, joined, federation, monkeypatch):
     """A hundred classes are all there; the number has 24 digits, and is the only one of its kind."""
     take_part(monkeypatch)

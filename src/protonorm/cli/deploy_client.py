@@ -95,11 +95,13 @@ def client(
         check_installed()
         from protonorm.config.experiment import check_device
         from protonorm.config.parsing import read_settings
+        from protonorm.deployment.keys import check_private
         from protonorm.deployment.process_lock import Ended, process_lock
         from protonorm.deployment.service import serve_client
         from protonorm.models.choose import chosen
 
         own_folder, invitation = open_client(bundle, folder)
+        check_private(own_folder.tls.key)
         if device is not None:
             check_device(device)
         if model is not None:
