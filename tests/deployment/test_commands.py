@@ -736,6 +736,20 @@ def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation,
     assert "classes cannot be amended" in call("amend", "classes=[a,b]", "--folder", "fed", code=2)
 
 
+@pytest.mark.parametrize("start", [1, 3])  # the bundle has the terms of the next round, which are those from before
+def test_a_new_key_s_bundle_is_compared_with_the_terms_that_were_accepted(call, federation, joined, start):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check")
+    call("amend", "rounds=9", "algorithm.lam=2", "--folder", "fed", "--from", start)
+    joined.offer(FederationFolder.open(federation.path).terms[-1])
+    call("accept", "--folder", "berlin", "--yes")
+    call("rekey", "--folder", "berlin")
+    call("rekey", "berlin", "berlin/new.pub", "--folder", "fed")
+    said = " ".join(call("client", "fed/bundles/berlin.json", "--yes", "--check").split())
+    assert "It is not what you confirmed before: certificate (another one), public_key (" in said
+    assert "rounds (" not in said
+    assert "algorithm.lam (" not in said
+
+
 def test_check_counts_samples_by_class_and_warns_of_few(call, federation, joined, tmp_path):
     """18 of 24 samples are for training, and two of those are held out: five or six of each class."""
     words = ["client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check"]

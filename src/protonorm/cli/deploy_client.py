@@ -297,8 +297,11 @@ def _confirm(folder: "ClientFolder", bundle: "Bundle", path: Path | None, checks
     say(f"The number to read aloud, of all that is in the bundle {path}:\n  {bundle.fingerprint}")
     if folder.joined:
         plain, before = bundle.model_dump(mode="json"), folder.bundle.model_dump(mode="json")
-        before["agreement"]["amends"] = plain["agreement"]["amends"]
-        say(f"It is not what you confirmed before: {visible(', '.join(differing(plain, before)))}.")
+        confirmed = {terms.digest: terms for terms in folder.confirmed_terms()}  # also amended ones
+        terms = confirmed.get(bundle.terms.digest, folder.terms)
+        before["agreement"] = terms.plain() | {"amends": plain["agreement"]["amends"]}
+        other = visible(", ".join(differing(plain, before)))
+        say(f"It is not what you confirmed before: {other}." if other else "You have confirmed all of it before.")
     _agree(bundle.fingerprint, checksum, "Do you agree, and is the number the one that was read to you?", yes=yes)
     folder.confirm(bundle, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")
 
