@@ -418,6 +418,29 @@ def test_a_client_that_is_refused_says_why_and_ends_with_an_error(call, joined, 
     assert "does not know this client's key" in (joined.log_folder / "client.log").read_text()
 
 
+def test_the_doctor_tells_of_the_last_refusal_until_something_is_confirmed(call, joined, federation, monkeypatch):
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]
+    call(*words, "--check")
+
+    def last():
+        found = json.loads(call("doctor", "--folder", "berlin", "--json", code=1))
+        return [one for one in found["findings"] if one["what"] == "last start"]
+
+    assert last() == []
+
+    def refuse(tell):
+        raise Failed("The server works by another agreement.")
+
+    with monkeypatch.context() as patch:
+        take_part(patch, refuse)
+        call(*words, code=1)
+    (one,) = last()
+    assert not one["ok"]
+    assert "The server works by another agreement. If that is mended, start it again" in one["text"]
+    joined.confirm(federation.bundle(federation.roster[0]))
+    assert last() == []
+
+
 def test_a_client_that_is_asked_to_end_ends_well(call, joined, monkeypatch):
     def end(tell):
         raise Ended
