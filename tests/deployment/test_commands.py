@@ -151,10 +151,14 @@ def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
         ([*TERMS, "algorithm=fedavg", "shared_network=plain", "input.shape=16,16,3"], "as in input=32x32x3"),
         ([*TERMS, "--quorum", "2"], "quorum must "),
         ([*TERMS, "--host", "a_b"], "hosts must "),
+        ([*TERMS, "--host", "https://a.org:9092"], "hosts must be a host name or address without scheme, port or path"),
+        ([*TERMS, "gamma=50"], "no setting 'gamma'; did you mean 'algorithm.gamma'?"),
+        ([*TERMS, "combine=secure_sum"], "members=north.pub,south.pub,east.pub"),
+        ([*TERMS, "combine=secure_sum", "members=a.pub"], "'a.pub' is no public key, and there is no such file"),
     ],
 )
 def test_what_cannot_be_agreed_on_makes_no_federation(call, tmp_path, words, said):
-    assert said in call("init", "fed", *words, code=2)
+    assert said in " ".join(call("init", "fed", *words, code=2).split())
     assert not (tmp_path / "fed" / "federation.json").exists()
 
 
@@ -183,6 +187,7 @@ def test_add_client_writes_a_bundle_and_its_checksum(call, federation, tmp_path)
     ("key", "said"),
     [
         ("nonsense", "is no public key"),
+        ("nothere.pub", "there is no such file"),
         ("berlin/client.key", "must never leave its machine"),
         (
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl",
@@ -454,6 +459,7 @@ def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
     monkeypatch.setattr("protonorm.deployment.process_lock.PATIENCE", 0.01)
     with process_lock(joined.lock, "The client"):
         said = call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", code=2)
+        assert "deploy doctor --folder" in call("client", "--folder", "berlin", "--check", code=2).replace("\n", " ")
     assert f"is running already, as process {os.getpid()}" in said
 
 
@@ -668,6 +674,23 @@ def test_keys_that_others_can_read_are_refused_at_the_start_and_by_a_check(call,
     assert "server.key can be read by others" in call("server", "--folder", "fed", code=2)
 
 
+def test_without_a_bundle_there_is_nothing_to_take_part_in(call, joined):
+    for command in ("client", "leakage", "alone"):
+        assert "has no bundle yet" in call(command, "--folder", "berlin", code=2)
+
+
+def test_a_bundle_of_another_version_says_so(call, joined, tmp_path):
+    plain = json.loads((tmp_path / "fed" / "bundles" / "berlin.json").read_bytes())
+    (tmp_path / "new.json").write_text(json.dumps(plain | {"format": 2}))
+    said = " ".join(call("client", "new.json", "--folder", "berlin", code=2).split())
+    assert "new.json is of another version of protonorm: format must be 1, got 2. All parties need one version." in said
+
+
+def test_the_learning_rate_has_its_long_name_too(call, joined):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--learning-rate", "0.5", "--yes", "--check")
+    assert ClientFolder.open(joined.path).settings.lr == 0.5
+
+
 def test_terms_are_shown_whole_with_one_number_to_read_aloud(call, joined, federation, monkeypatch):
     """A hundred classes are all there; the number has 24 digits, and is the only one of its kind."""
     take_part(monkeypatch)
@@ -756,7 +779,9 @@ def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation,
     said = call("accept", "--folder", "berlin", "--checksum", terms.fingerprint)
     assert "algorithm.lam (2.0 instead of" in said
     assert joined.terms.digest == terms.digest
-    assert "classes cannot be amended" in call("amend", "classes=[a,b]", "--folder", "fed", code=2)
+    for classes in ("classes=[a,b]", "classes=a,b"):
+        assert "classes cannot be amended" in call("amend", classes, "--folder", "fed", code=2)
+    assert "did you mean 'algorithm.lam'?" in call("amend", "lam=3", "--folder", "fed", code=2)
 
 
 @pytest.mark.parametrize("start", [1, 3])  # the bundle has the terms of the next round, which are those from before

@@ -615,6 +615,8 @@ def test_a_proxy_that_refuses_is_told(keys, server, proxy, monkeypatch):
     monkeypatch.setattr(Tunnel, "do_CONNECT", lambda self: self.send_error(403))
     with pytest.raises(Unreachable, match="Tunnel connection failed: 403"):
         keys.connection(server).ask()
+    (found,) = find_server("127.0.0.1", server.port, keys.authority, own=keys.tls())
+    assert f"cannot be reached through the proxy 127.0.0.1:{proxy}, which HTTPS_PROXY names: tunnel" in found.text
 
 
 def test_credentials_of_a_netrc_file_are_not_sent(keys, server, monkeypatch, tmp_path, told):

@@ -131,8 +131,17 @@ def add_client(
 
 def read_line(public_key: str) -> str:
     """Return a public key, given as a line or a file."""
+    from protonorm.core.types import shown
+
     file = Path(public_key)
-    return file.read_text() if len(public_key) < 250 and file.is_file() else public_key
+    if len(public_key) < 250 and file.is_file():
+        return file.read_text()
+    if len(public_key.split()) < 2:
+        raise ValueError(
+            f"{shown(public_key)} is no public key, and there is no such file; expected the line that `deploy join` "
+            "printed, in quotes, or a file with it."
+        )
+    return public_key
 
 
 def revoke(name: ClientName, folder: FederationPath = None) -> None:

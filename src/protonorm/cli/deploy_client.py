@@ -65,7 +65,7 @@ def client(
     bundle: Annotated[Path | None, typer.Argument(parser=read_path, metavar="[BUNDLE]", help=BUNDLE)] = None,
     data: Annotated[str | None, typer.Option(help=DATA)] = None,
     model: Annotated[str | None, typer.Option(help=MODEL)] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    lr: Annotated[float | None, typer.Option("--lr", "--learning-rate", help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples of a batch.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Of SGD.")] = None,
@@ -96,7 +96,7 @@ def client(
         from protonorm.config.experiment import check_device
         from protonorm.config.parsing import read_settings
         from protonorm.deployment.keys import check_private
-        from protonorm.deployment.process_lock import Ended, process_lock
+        from protonorm.deployment.process_lock import Ended, is_locked, process_lock
         from protonorm.deployment.service import serve_client
         from protonorm.models.choose import chosen
 
@@ -114,6 +114,12 @@ def client(
                 raise ValueError("--label and --text say more about --data, which is not given.")
             options["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
         own_folder.begin_anew = begin_anew
+        if check and is_locked(own_folder.lock):
+            place = visible(str(own_folder.path))
+            raise ValueError(
+                f"The client in {place} is running, and --check is for one that does not: `protonorm deploy doctor "
+                f"--folder {place}` looks at its data and network meanwhile."
+            )
         with process_lock(own_folder.lock, f"The client in {own_folder.path}"):
             pictures: dict[str, Any] = {"skip_bad": True} if skip_bad else {}
             sizes = {"size": size, "channels": int(channels) if channels else None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -23,7 +23,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.model import Trunk
 from protonorm.core.registry import find, nearest
 from protonorm.core.robust import MEAN, MOST_MEMBERS, Rule
-from protonorm.core.settings import sentences
+from protonorm.core.settings import known_fields, sentences
 from protonorm.core.task import Task
 from protonorm.core.text import shortened, visible
 from protonorm.core.training import describe_outgoing, make_outgoing
@@ -109,6 +109,8 @@ class Agreement(Document):
         """Return new terms from a round on; raise ValueError for what cannot be amended."""
         plain = self.plain()
         changes = dict(settings)
+        known = [name for name in type(self).model_fields if name not in AMENDABLE]
+        refuse_fixed({name for name in known if name in changes and changes[name] != plain.get(name)})
         if isinstance(method := changes.get("algorithm"), Mapping):
             changes["algorithm"] = plain["algorithm"] | dict(method)
         amends = {"first": self.root, "previous": self.digest, "round": round}
@@ -128,8 +130,7 @@ class Agreement(Document):
         old, new = before.plain(), self.plain()
         fixed = {name for name in old | new if name not in AMENDABLE and old.get(name) != new.get(name)}
         fixed |= {"algorithm.name"} if old["algorithm"]["name"] != new["algorithm"]["name"] else set()
-        if fixed:
-            raise ValueError(f"{', '.join(sorted(fixed))} cannot be amended: that would be another federation.")
+        refuse_fixed(fixed)
         first, second = before.task, self.task
         if (first.schema, first.algorithm.rules) != (second.schema, second.algorithm.rules):
             raise ValueError("These settings of the method change its messages: that would be another federation.")
@@ -164,6 +165,12 @@ class Agreement(Document):
             other = ", ".join(differing(plain, terms.plain()))
             raise ValueError(f"{where} does not say all terms as this version does: {other}. Use the same version.")
         return terms
+
+    @classmethod
+    def hint(cls, name: str, plain: Mapping[str, Any]) -> str | None:
+        """Return the name of a method's setting that was given without `algorithm`."""
+        fields = known_fields(type(_method(plain.get("algorithm"))))
+        return f"did you mean 'algorithm.{name}'?" if name in fields else None
 
     @field_validator("input", mode="before")
     @classmethod
@@ -208,6 +215,11 @@ class Agreement(Document):
             raise ValueError("A shared network has shared_trunk if it is frozen, and only then.")
         self.task.check_combine()
         if self.task.secure:
+            if not self.members:
+                raise ValueError(
+                    f"combine={self.combine} needs the public keys of all members, {self.task.least_members} at least: "
+                    "members=north.pub,south.pub,east.pub."
+                )
             self.task.check_members(len(self.members))
             if self.noise is not None and make_outgoing(self.noise).shared_length is None:
                 raise ValueError("noise must be protect=gaussian with colluding, of which each member adds a share.")
@@ -265,6 +277,12 @@ class Agreement(Document):
         return np.array([numbers[name] for name in own], np.int64)
 
 
+def refuse_fixed(terms: Collection[str]) -> None:
+    """Raise ValueError for terms that cannot be amended."""
+    if terms:
+        raise ValueError(f"{', '.join(sorted(terms))} cannot be amended: that would be another federation.")
+
+
 def read_input(value: Any) -> InputSpec:
     """Return shape and type of a sample; 32x32x3 means pictures of bytes, 20 means vectors of so many numbers."""
     if isinstance(value, InputSpec):
@@ -282,7 +300,7 @@ def read_input(value: Any) -> InputSpec:
     try:
         return InputSpec.model_validate(dict(value))
     except ValidationError as error:
-        known = {name: [] for name in InputSpec.model_fields}
+        known: dict[str, Any] = {name: [] for name in InputSpec.model_fields}
         raise ValueError(sentences(error, known, "input", "input.")) from None
 
 

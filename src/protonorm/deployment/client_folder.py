@@ -275,9 +275,10 @@ class ClientFolder:
         """Build the client from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.site import own_secret, own_site
 
+        terms = self.terms  # first: without a bundle data are of no use
         if not self.settings.data:
             raise ValueError("The client has no data yet: give --data PATH.")
-        return own_site(self.terms, self.bundle.client, self.allowed, own_secret(self.path))
+        return own_site(terms, self.bundle.client, self.allowed, own_secret(self.path))
 
 
 def is_client_folder(path: Path) -> bool:

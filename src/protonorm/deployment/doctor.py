@@ -114,7 +114,9 @@ def find_server(host: str, port: int, authority: Path, own: TlsFiles | None = No
         text = f"{where} did not answer within {PATIENCE:g} seconds: a firewall may be between, or the machine is off."
         yield Finding("port", False, text)
     except OSError as error:
-        yield Finding("port", False, f"{where} cannot be reached: {(error.strerror or str(error)).lower()}.")
+        proxy = proxy_address(host)
+        way = f" through the proxy {proxy}, which HTTPS_PROXY names" if proxy else ""
+        yield Finding("port", False, f"{where} cannot be reached{way}: {(error.strerror or str(error)).lower()}.")
     else:
         yield Finding("port", True, f"Somebody answers at {where}.")
         with connection.sock as plain:

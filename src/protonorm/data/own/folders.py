@@ -47,6 +47,11 @@ def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -
     for label, split in classes:
         paths = files_in(label, SUFFIXES)
         if not paths and not allow_empty:
+            if folders_in(label):
+                raise ValueError(
+                    f"{label} has no pictures in it, but folders; expected a folder of class folders, as "
+                    f"{label} may be."
+                )
             raise ValueError(f"{label} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
         files += [PictureFile(path, label.name, split, client) for path in paths]
     if not files:
