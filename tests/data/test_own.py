@@ -142,6 +142,10 @@ def capitals(pets):
 BROKEN = {
     "no folder": (shutil.rmtree, "There is no folder"),
     "no class folders": (lambda pets: [shutil.rmtree(pets / one) for one in ("cat", "dog")], "no folders in it"),
+    "folders in a class": (
+        lambda pets: (pets / "bird" / "east").mkdir(parents=True),
+        "expected a folder of class fold",
+    ),
     "an empty class": (lambda pets: (pets / "bird").mkdir(), "bird has no pictures in it"),
     "one class only": (lambda pets: shutil.rmtree(pets / "dog"), "one class only (cat)"),
     "an unreadable picture": (unreadable, "broken.png is not a picture that can be read"),

@@ -175,6 +175,45 @@ def test_a_method_that_shares_a_network_needs_one(method):
         Agreement.of(TERMS | {"algorithm": method})
 
 
+FEDAVG = {"algorithm": "fedavg", "shared_network": "plain"}
+
+
+@pytest.mark.parametrize(
+    ("given", "plain"),
+    [
+        ("16x16x3", {"shape": [16, 16, 3], "type": "uint8"}),
+        (20, {"shape": [20], "type": "float32"}),
+        ({"shape": [16, 16, 1], "type": "uint8"}, {"shape": [16, 16, 1], "type": "uint8"}),
+    ],
+)
+def test_an_input_may_be_given_in_short(given, plain):
+    found = agreed(**FEDAVG | {"shared_network": "mlp" if given == 20 else "plain"}, input=given)
+    assert found.plain()["input"] == plain | {"vocabulary": None}
+    assert Agreement.read(found.write()) == found
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("16,16,3", "as in input=32x32x3"),
+        ([16, 16, 3], "as in input=32x32x3"),
+        ("3x16x16", "input must have the channels last, as in input=16x16x3, got 3x16x16."),
+        ({"shape": [3, 16, 16], "type": "image"}, "input.type must be 'uint8', 'float32' or 'int64', got 'image'."),
+        ({"shape": [0], "type": "uint8"}, "input.shape must "),
+        ({"size": 3}, "input needs the setting input.shape."),
+        (None, "as in input=32x32x3"),
+    ],
+    ids=str,
+)
+def test_mistakes_of_an_input_are_a_sentence_each(given, said):
+    with pytest.raises(ValueError, match=re.escape(said)) as refused:
+        agreed(**FEDAVG, input=given)
+    assert "pydantic" not in str(refused.value)
+    if isinstance(given, dict):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            Agreement.read(changed(agreed(**FEDAVG, input="16x16x3"), input=given))
+
+
 @pytest.mark.parametrize(
     "cls", [Agreement, Bundle, RequestHeader, AnswerHeader, FederationSettings, ClientSettings, Status, RunInfo]
 )

@@ -127,6 +127,12 @@ def test_a_setting_alone_is_one_of_the_usual_method(call):
     assert found["agreement"]["algorithm"]["name"] == "fedproto"
 
 
+def test_the_input_of_a_shared_network_may_be_given_in_short(call):
+    words = ["algorithm=fedavg", "shared_network=plain", "input=16x16x3"]
+    found = json.loads(call("init", "fed", *TERMS, *words, "--json"))["agreement"]["input"]
+    assert (found["shape"], found["type"]) == ([16, 16, 3], "uint8")
+
+
 def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
     assert "from this machine alone" in call("init", "fed", *TERMS)
     assert FederationFolder.open(tmp_path / "fed").settings.bind == "127.0.0.1"
@@ -141,12 +147,18 @@ def test_a_federation_on_this_machine_alone_says_so(call, tmp_path):
         ([*TERMS, "algorithm=nonsense"], "nonsense"),
         ([*TERMS, "algorithm=own.py:Mine"], "own.py:Mine"),
         ([*TERMS, "rund=3"], "no setting 'rund'"),
+        ([*TERMS, "algorithm=fedavg", "shared_network=plain"], "as in input=32x32x3"),
+        ([*TERMS, "algorithm=fedavg", "shared_network=plain", "input.shape=16,16,3"], "as in input=32x32x3"),
         ([*TERMS, "--quorum", "2"], "quorum must "),
         ([*TERMS, "--host", "a_b"], "hosts must "),
+        ([*TERMS, "--host", "https://a.org:9092"], "hosts must be a host name or address without scheme, port or path"),
+        ([*TERMS, "gamma=50"], "no setting 'gamma'; did you mean 'algorithm.gamma'?"),
+        ([*TERMS, "combine=secure_sum"], "members=north.pub,south.pub,east.pub"),
+        ([*TERMS, "combine=secure_sum", "members=a.pub"], "'a.pub' is no public key, and there is no such file"),
     ],
 )
 def test_what_cannot_be_agreed_on_makes_no_federation(call, tmp_path, words, said):
-    assert said in call("init", "fed", *words, code=2)
+    assert said in " ".join(call("init", "fed", *words, code=2).split())
     assert not (tmp_path / "fed" / "federation.json").exists()
 
 
@@ -175,6 +187,7 @@ def test_add_client_writes_a_bundle_and_its_checksum(call, federation, tmp_path)
     ("key", "said"),
     [
         ("nonsense", "is no public key"),
+        ("nothere.pub", "there is no such file"),
         ("berlin/client.key", "must never leave its machine"),
         (
             "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl",
@@ -410,6 +423,29 @@ def test_a_client_that_is_refused_says_why_and_ends_with_an_error(call, joined, 
     assert "does not know this client's key" in (joined.log_folder / "client.log").read_text()
 
 
+def test_the_doctor_tells_of_the_last_refusal_until_something_is_confirmed(call, joined, federation, monkeypatch):
+    words = ["client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", "--model", "cnn"]
+    call(*words, "--check")
+
+    def last():
+        found = json.loads(call("doctor", "--folder", "berlin", "--json", code=1))
+        return [one for one in found["findings"] if one["what"] == "last start"]
+
+    assert last() == []
+
+    def refuse(tell):
+        raise Failed("The server works by another agreement.")
+
+    with monkeypatch.context() as patch:
+        take_part(patch, refuse)
+        call(*words, code=1)
+    (one,) = last()
+    assert not one["ok"]
+    assert "The server works by another agreement. If that is mended, start it again" in one["text"]
+    joined.confirm(federation.bundle(federation.roster[0]))
+    assert last() == []
+
+
 def test_a_client_that_is_asked_to_end_ends_well(call, joined, monkeypatch):
     def end(tell):
         raise Ended
@@ -423,6 +459,7 @@ def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
     monkeypatch.setattr("protonorm.deployment.process_lock.PATIENCE", 0.01)
     with process_lock(joined.lock, "The client"):
         said = call("client", "fed/bundles/berlin.json", "--yes", "--data", "data.npz", code=2)
+        assert "deploy doctor --folder" in call("client", "--folder", "berlin", "--check", code=2).replace("\n", " ")
     assert f"is running already, as process {os.getpid()}" in said
 
 
@@ -624,6 +661,49 @@ def test_what_there_is_not_is_refused_and_not_remembered(call, joined, words):
     assert ClientFolder.open(joined.path).settings == before
 
 
+def test_nothing_of_a_check_that_fails_is_remembered(call, joined, tmp_path):
+    words = ["client", "--folder", "berlin", "--check"]
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--model", "cnn", "--yes", "--check")
+    before = ClientFolder.open(joined.path).settings, len((joined.path / "audit.jsonl").read_text().splitlines())
+    data = pictures([0, 1, 2] * 8, 3)
+    np.savez(tmp_path / "other.npz", images=data.inputs, labels=data.labels, classes=np.array(["a", "b", "z"]))
+    assert "takes vectors (D,)" in call(*words, "--model", "mlp", "--lr", "0.5", code=2)
+    assert "does not have: z" in call(*words, "--data", "other.npz", code=2)
+    assert "nope" in call(*words, "--data", "folder:/nope", code=2)
+    after = ClientFolder.open(joined.path).settings, len((joined.path / "audit.jsonl").read_text().splitlines())
+    assert after == before
+    call(*words, "--lr", "0.5")
+    assert ClientFolder.open(joined.path).settings.lr == 0.5
+
+
+def test_keys_that_others_can_read_are_refused_at_the_start_and_by_a_check(call, joined, federation):
+    joined.tls.key.chmod(0o644)
+    said = call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check", code=2)
+    assert "client.key can be read by others than its owner" in said
+    federation.authority_key.chmod(0o644)
+    assert "authority.key can be read by others" in call("server", "--folder", "fed", code=2)
+    federation.authority_key.unlink()  # kept elsewhere
+    federation.tls.key.chmod(0o644)
+    assert "server.key can be read by others" in call("server", "--folder", "fed", code=2)
+
+
+def test_without_a_bundle_there_is_nothing_to_take_part_in(call, joined):
+    for command in ("client", "leakage", "alone"):
+        assert "has no bundle yet" in call(command, "--folder", "berlin", code=2)
+
+
+def test_a_bundle_of_another_version_says_so(call, joined, tmp_path):
+    plain = json.loads((tmp_path / "fed" / "bundles" / "berlin.json").read_bytes())
+    (tmp_path / "new.json").write_text(json.dumps(plain | {"format": 2}))
+    said = " ".join(call("client", "new.json", "--folder", "berlin", code=2).split())
+    assert "new.json is of another version of protonorm: format must be 1, got 2. All parties need one version." in said
+
+
+def test_the_learning_rate_has_its_long_name_too(call, joined):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--learning-rate", "0.5", "--yes", "--check")
+    assert ClientFolder.open(joined.path).settings.lr == 0.5
+
+
 def test_terms_are_shown_whole_with_one_number_to_read_aloud(call, joined, federation, monkeypatch):
     """A hundred classes are all there; the number has 24 digits, and is the only one of its kind."""
     take_part(monkeypatch)
@@ -653,9 +733,44 @@ def test_pictures_that_cannot_be_read_are_listed_and_skip_bad_goes_on(call, join
         "name": "folder", "path": str(tmp_path / "pets"), "skip_bad": True,
     }  # fmt: skip
     call("client", "--folder", "berlin", "--check")
-    assert "--skip-bad and --window are for a folder of pictures" in call(
+    assert "--skip-bad must be given for a folder of pictures" in call(
         "client", "--folder", "berlin", "--data", "data.npz", "--skip-bad", "--check", code=2
     )
+
+
+def draw(folder, size=16, channels=1, count=12, start=0):
+    """Write pictures into the folders of three classes."""
+    for number in range(start, start + count):
+        place = folder / "abc"[number % 3] / f"{number}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shape = (size, size, 3) if channels == 3 else (size, size)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, shape, np.uint8)).save(place)
+
+
+def test_mixed_pictures_are_made_alike_by_the_option_that_the_message_names(call, joined, tmp_path):
+    draw(tmp_path / "pets")
+    draw(tmp_path / "pets", channels=3, start=12)
+    words = ["fed/bundles/berlin.json", "--data", "pets", "--model", "plain", "--yes", "--check"]
+    assert "--channels 3 or --channels 1 of `deploy client`" in call("client", *words, code=2).replace("\n", " ")
+    assert "must be" not in call("client", *words, "--channels", "3", "--size", "24")
+    path = str(tmp_path / "pets")
+    expected = {"name": "folder", "path": path, "size": 24, "channels": 3}
+    assert ClientFolder.open(joined.path).settings.data == expected
+    call("client", "--folder", "berlin", "--check")
+    assert "--size must be given for a folder of pictures" in call(
+        "client", "--folder", "berlin", "--data", "data.npz", "--size", "24", "--check", code=2
+    )
+
+
+def test_pictures_of_another_shape_are_resized_by_the_options_that_the_message_names(call, tmp_path):
+    call("init", "fed", *TERMS, "algorithm=fedavg", "shared_network=plain", "input=16x16x3")
+    call("join", "berlin")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
+    draw(tmp_path / "pets", size=20)
+    words = ["fed/bundles/berlin.json", "--data", "pets", "--yes", "--check"]
+    said = " ".join(call("client", *words, code=2).split())
+    assert "got (20, 20, 1) and uint8. --size 16 --channels 3 of `protonorm deploy client` makes them so." in said
+    assert "fit the agreement" in call("client", *words, "--size", "16", "--channels", "3")
 
 
 def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation, joined):
@@ -677,7 +792,23 @@ def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation,
     said = call("accept", "--folder", "berlin", "--checksum", terms.fingerprint)
     assert "algorithm.lam (2.0 instead of" in said
     assert joined.terms.digest == terms.digest
-    assert "classes cannot be amended" in call("amend", "classes=[a,b]", "--folder", "fed", code=2)
+    for classes in ("classes=[a,b]", "classes=a,b"):
+        assert "classes cannot be amended" in call("amend", classes, "--folder", "fed", code=2)
+    assert "did you mean 'algorithm.lam'?" in call("amend", "lam=3", "--folder", "fed", code=2)
+
+
+@pytest.mark.parametrize("start", [1, 3])  # the bundle has the terms of the next round, which are those from before
+def test_a_new_key_s_bundle_is_compared_with_the_terms_that_were_accepted(call, federation, joined, start):
+    call("client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check")
+    call("amend", "rounds=9", "algorithm.lam=2", "--folder", "fed", "--from", start)
+    joined.offer(FederationFolder.open(federation.path).terms[-1])
+    call("accept", "--folder", "berlin", "--yes")
+    call("rekey", "--folder", "berlin")
+    call("rekey", "berlin", "berlin/new.pub", "--folder", "fed")
+    said = " ".join(call("client", "fed/bundles/berlin.json", "--yes", "--check").split())
+    assert "It is not what you confirmed before: certificate (another one), public_key (" in said
+    assert "rounds (" not in said
+    assert "algorithm.lam (" not in said
 
 
 def test_check_counts_samples_by_class_and_warns_of_few(call, federation, joined, tmp_path):

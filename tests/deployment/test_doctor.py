@@ -127,14 +127,21 @@ def test_the_port_of_a_running_server_is_its_own(folder):
     assert "No server listens" in one[1]
 
 
-def test_a_running_server_with_the_certificate_from_before_is_told(folder, tmp_path):
-    ways = folder.tls
-    key, certificate = tmp_path / "k", tmp_path / "c"
-    make_server_certificate((folder.authority_key, ways.authority), key, certificate, ["other.example"])
-    with process_lock(folder.server_lock, "The server"), answering(folder.settings.port, certificate, key):
-        assert wrong(look_at_server(folder)) == [
-            ("certificate", "The server's certificate is for other.example, not for localhost.")
-        ]
+def test_a_running_server_with_the_certificate_from_before_is_told(folder):
+    with process_lock(folder.server_lock, "The server"), answering(folder.settings.port):
+        assert wrong(look_at_server(folder)) == []
+        folder.renew_certificates()
+        ((what, text),) = wrong(look_at_server(folder))
+    assert what == "certificate"
+    assert "runs with the certificate from before" in text
+
+
+def test_the_server_s_own_port_is_looked_at_without_a_connection(folder, monkeypatch):
+    """A connection would be counted as a denied request; a proxy has nothing to do with this machine's own ports."""
+    monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{free_port()}")
+    monkeypatch.setattr(doctor, "https_connection", None)
+    with process_lock(folder.server_lock, "The server"), answering(folder.settings.port):
+        assert wrong(look_at_server(folder)) == []
 
 
 def test_a_port_for_figures_that_is_taken_is_told(tmp_path):

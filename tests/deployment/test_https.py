@@ -602,6 +602,13 @@ def test_the_doctor_looks_through_the_proxy_too(keys, server, proxy, monkeypatch
     assert server.present() == set()  # it takes no part
 
 
+def test_a_member_s_doctor_is_not_counted_as_denied(keys, server, told):
+    found = list(find_server("127.0.0.1", server.port, keys.authority, own=keys.tls()))
+    assert all(one.ok for one in found)
+    time.sleep(0.5)  # the server looks at its connections
+    assert told == []
+
+
 def test_the_doctor_says_who_is_not_let_in(keys, server):
     found = list(find_server("127.0.0.1", server.port, keys.authority, own=keys.tls(2)))
     assert [(one.what, one.ok) for one in found if not one.ok] == [("identity", False)]
@@ -613,6 +620,8 @@ def test_a_proxy_that_refuses_is_told(keys, server, proxy, monkeypatch):
     monkeypatch.setattr(Tunnel, "do_CONNECT", lambda self: self.send_error(403))
     with pytest.raises(Unreachable, match="Tunnel connection failed: 403"):
         keys.connection(server).ask()
+    (found,) = find_server("127.0.0.1", server.port, keys.authority, own=keys.tls())
+    assert f"cannot be reached through the proxy 127.0.0.1:{proxy}, which HTTPS_PROXY names: tunnel" in found.text
 
 
 def test_credentials_of_a_netrc_file_are_not_sent(keys, server, monkeypatch, tmp_path, told):

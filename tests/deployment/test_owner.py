@@ -58,7 +58,7 @@ def test_an_agreement_beyond_the_policy_is_refused(tmp_path, text, sentence):
     ("text", "sentence"),
     [
         ("method: [fedproto]", r"policy\.yaml has no setting 'method'; did you mean 'methods'"),
-        ("methods: [fedprot]", "Unknown algorithm 'fedprot'"),
+        ("methods: [fedprot]", r"policy\.yaml: Unknown algorithm 'fedprot'"),
         ("rounds: many", "rounds"),
         ("protect: gauss", "Unknown protection 'gauss'"),
         ("evaluation: all", "evaluation"),

@@ -83,8 +83,10 @@ def init(
 def read_terms(words: list[str]) -> Any:
     """Build an agreement from the words of a command line, with defaults for terms that are not given."""
     from protonorm.config.parsing import read_settings
-    from protonorm.deployment.agreement import Agreement
+    from protonorm.deployment.agreement import INPUT, Agreement
 
+    if any(word.startswith("input.") for word in words):
+        raise ValueError(f"input is given at once: {INPUT}.")
     values = USUAL | read_settings(words)
     if isinstance(values["algorithm"], dict):
         values["algorithm"] = {"name": USUAL["algorithm"]} | values["algorithm"]
@@ -130,8 +132,17 @@ def add_client(
 
 def read_line(public_key: str) -> str:
     """Return a public key, given as a line or a file."""
+    from protonorm.core.types import shown
+
     file = Path(public_key)
-    return file.read_text() if len(public_key) < 250 and file.is_file() else public_key
+    if len(public_key) < 250 and file.is_file():
+        return file.read_text()
+    if len(public_key.split()) < 2:
+        raise ValueError(
+            f"{shown(public_key)} is no public key, and there is no such file; expected the line that `deploy join` "
+            "printed, in quotes, or a file with it."
+        )
+    return public_key
 
 
 def revoke(name: ClientName, folder: FederationPath = None) -> None:

@@ -26,6 +26,8 @@ TOLD = {
     "classes": "how many of its samples are right, of each class",
 }
 
+Channels = StrEnum("Channels", {"grey": "1", "colour": "3"})
+
 EVALUATION = "What the server may know of the client's evaluation: nothing (off) unless you say otherwise."
 BUNDLE = "The file that the server's owner sent; not needed once it is confirmed, with --folder."
 DATA = "The client's data: a folder of pictures, an npz file, a table; or folder:PATH, array:PATH, …."
@@ -33,6 +35,8 @@ MODEL = "The client's network: a name of `protonorm list models`, or file.py:fun
 OTHER = "Any other setting of training, such as optimiser=adam."
 SKIP_BAD = "Go on without pictures that cannot be read."
 WINDOW = "Of DICOM and 16-bit pictures: CENTRE/WIDTH of the values that are told apart, such as 40/400."
+SIZE = "Of pictures: side length in pixels to which all are resized."
+CHANNELS = "Of pictures: 1 makes all grey, 3 all coloured."
 CHECKSUM = "The bundle's number as the server's owner read it to you; confirms without asking."
 BEGIN_ANEW = "Where the client's state is lost, go on with a new network."
 CHECK = "Confirm and check data and network, and do not take part yet."
@@ -61,7 +65,7 @@ def client(
     bundle: Annotated[Path | None, typer.Argument(parser=read_path, metavar="[BUNDLE]", help=BUNDLE)] = None,
     data: Annotated[str | None, typer.Option(help=DATA)] = None,
     model: Annotated[str | None, typer.Option(help=MODEL)] = None,
-    lr: Annotated[float | None, typer.Option(help="Learning rate.")] = None,
+    lr: Annotated[float | None, typer.Option("--lr", "--learning-rate", help="Learning rate.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Samples of a batch.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Local epochs a round.")] = None,
     momentum: Annotated[float | None, typer.Option(help="Of SGD.")] = None,
@@ -74,6 +78,8 @@ def client(
     text: Annotated[str | None, typer.Option(help="Of a table: a column of texts to learn from.")] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help=SKIP_BAD)] = False,
     window: Annotated[str | None, typer.Option(help=WINDOW)] = None,
+    size: Annotated[int | None, typer.Option(help=SIZE, min=1)] = None,
+    channels: Annotated[Channels | None, typer.Option(help=CHANNELS)] = None,
     folder: ClientPath = None,
     checksum: Annotated[str | None, typer.Option(help=CHECKSUM)] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm the agreement without being asked.")] = False,
@@ -89,11 +95,13 @@ def client(
         check_installed()
         from protonorm.config.experiment import check_device
         from protonorm.config.parsing import read_settings
-        from protonorm.deployment.process_lock import Ended, process_lock
+        from protonorm.deployment.keys import check_private
+        from protonorm.deployment.process_lock import Ended, is_locked, process_lock
         from protonorm.deployment.service import serve_client
         from protonorm.models.choose import chosen
 
         own_folder, invitation = open_client(bundle, folder)
+        check_private(own_folder.tls.key)
         if device is not None:
             check_device(device)
         if model is not None:
@@ -106,19 +114,25 @@ def client(
                 raise ValueError("--label and --text say more about --data, which is not given.")
             options["data"] = {"name": "table", "path": data.removeprefix("table:"), **columns}
         own_folder.begin_anew = begin_anew
+        if check and is_locked(own_folder.lock):
+            place = visible(str(own_folder.path))
+            raise ValueError(
+                f"The client in {place} is running, and --check is for one that does not: `protonorm deploy doctor "
+                f"--folder {place}` looks at its data and network meanwhile."
+            )
         with process_lock(own_folder.lock, f"The client in {own_folder.path}"):
             pictures: dict[str, Any] = {"skip_bad": True} if skip_bad else {}
-            pictures |= {} if window is None else {"window": window}
+            sizes = {"size": size, "channels": int(channels) if channels else None}
+            pictures |= {name: value for name, value in {"window": window, **sizes}.items() if value is not None}
             if pictures:
                 options["data"] = _pictures(options["data"] or own_folder.settings.data, pictures)
-            own_folder.change(
-                **read_settings(other or []) | {name: value for name, value in options.items() if value is not None}
-            )
-            if invitation is not None:
-                _confirm(own_folder, invitation, bundle, checksum, yes=yes)
-            if check:
-                for part in checked_data(own_folder):
+            given = {name: value for name, value in options.items() if value is not None}
+            with own_folder.trying(**read_settings(other or []) | given):
+                if invitation is not None:
+                    _confirm(own_folder, invitation, bundle, checksum, yes=yes)
+                for part in checked_data(own_folder) if check else ():
                     say(part)
+            if check:
                 return
             try:
                 serve_client(own_folder, typer.echo)
@@ -281,10 +295,12 @@ def _pictures(data: Any, settings: dict[str, Any]) -> dict[str, Any]:
     kind, _, path = data.rpartition(":") if isinstance(data, str) else ("", "", "")
     if isinstance(data, dict):
         kind, path = data.get("name", ""), data.get("path", "")
-    if kind not in ("", "folder") or not Path(path).expanduser().is_dir():
-        raise ValueError(f"--skip-bad and --window are for a folder of pictures, got {data or 'no data'}.")
+    kinds = ("", "folder") if {"skip_bad", "window"} & settings.keys() else ("", "folder", "hf")
+    if kind not in kinds or not Path(path).expanduser().is_dir():
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in settings)
+        raise ValueError(f"{given} must be given for a folder of pictures, got {data or 'no data'}.")
     own = data if isinstance(data, dict) else {}
-    return {**own, "name": "folder", "path": str(Path(path).expanduser().resolve()), **settings}
+    return {**own, "name": kind or "folder", "path": str(Path(path).expanduser().resolve()), **settings}
 
 
 def _confirm(folder: "ClientFolder", bundle: "Bundle", path: Path | None, checksum: str | None, *, yes: bool) -> None:
@@ -308,8 +324,11 @@ def _confirm(folder: "ClientFolder", bundle: "Bundle", path: Path | None, checks
     say(f"The number to read aloud, of all that is in the bundle {path}:\n  {bundle.fingerprint}")
     if folder.joined:
         plain, before = bundle.model_dump(mode="json"), folder.bundle.model_dump(mode="json")
-        before["agreement"]["amends"] = plain["agreement"]["amends"]
-        say(f"It is not what you confirmed before: {visible(', '.join(differing(plain, before)))}.")
+        confirmed = {terms.digest: terms for terms in folder.confirmed_terms()}  # also amended ones
+        terms = confirmed.get(bundle.terms.digest, folder.terms)
+        before["agreement"] = terms.plain() | {"amends": plain["agreement"]["amends"]}
+        other = visible(", ".join(differing(plain, before)))
+        say(f"It is not what you confirmed before: {other}." if other else "You have confirmed all of it before.")
     _agree(bundle.fingerprint, checksum, "Do you agree, and is the number the one that was read to you?", yes=yes)
     folder.confirm(bundle, "by checksum" if checksum is not None else "by --yes" if yes else "at the terminal")
 

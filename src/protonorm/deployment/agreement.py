@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
@@ -13,7 +14,7 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, StringConstraints, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, field_validator, model_validator
 
 from protonorm.algorithms import ALGORITHMS
 from protonorm.config.components import build, describe
@@ -22,6 +23,7 @@ from protonorm.core.algorithm import Algorithm
 from protonorm.core.model import Trunk
 from protonorm.core.registry import find, nearest
 from protonorm.core.robust import MEAN, MOST_MEMBERS, Rule
+from protonorm.core.settings import known_fields, sentences
 from protonorm.core.task import Task
 from protonorm.core.text import shortened, visible
 from protonorm.core.training import describe_outgoing, make_outgoing
@@ -36,6 +38,7 @@ from protonorm.models.libraries import LibraryNetwork
 LATER_TERMS = ("trunks", "shared_trunk", "members", "noise")  # left out where they are empty
 LARGEST_FILE = 2**22  # bytes of an agreement
 MAX_CLASSES = 100_000
+INPUT = "height, width and channels of pictures, as in input=32x32x3, or the length of vectors, as in input=20"
 
 OF_TASK = ("feature_dim", "rounds", "seed", "head_bias", "server_lr", "server_batch_size", "combine")  # as in a Task
 ROBUST_RULE = "trust"  # by which messages are combined unless the settings say otherwise, if the method combines them
@@ -106,6 +109,8 @@ class Agreement(Document):
         """Return new terms from a round on; raise ValueError for what cannot be amended."""
         plain = self.plain()
         changes = dict(settings)
+        known = [name for name in type(self).model_fields if name not in AMENDABLE]
+        refuse_fixed({name for name in known if name in changes and changes[name] != plain.get(name)})
         if isinstance(method := changes.get("algorithm"), Mapping):
             changes["algorithm"] = plain["algorithm"] | dict(method)
         amends = {"first": self.root, "previous": self.digest, "round": round}
@@ -129,8 +134,7 @@ class Agreement(Document):
         old, new = before.plain(), self.plain()
         fixed = {name for name in old | new if name not in AMENDABLE and old.get(name) != new.get(name)}
         fixed |= {"algorithm.name"} if old["algorithm"]["name"] != new["algorithm"]["name"] else set()
-        if fixed:
-            raise ValueError(f"{', '.join(sorted(fixed))} cannot be amended: that would be another federation.")
+        refuse_fixed(fixed)
         first, second = before.task, self.task
         if (first.schema, first.algorithm.rules) != (second.schema, second.algorithm.rules):
             raise ValueError("These settings of the method change its messages: that would be another federation.")
@@ -138,7 +142,10 @@ class Agreement(Document):
     @classmethod
     def of(cls, settings: Mapping[str, Any], dataset: str = "") -> Self:
         """Create an agreement from plain settings; missing settings of the method take their defaults."""
-        plain = with_trunk_terms({"format": 1, **settings})
+        plain = {"format": 1, **settings}
+        if plain.get("input") is not None:
+            plain["input"] = read_input(plain["input"]).describe()
+        plain = with_trunk_terms(plain)
         if isinstance(plain.get("algorithm"), str):
             plain["algorithm"] = {"name": plain["algorithm"]}
         method = _method(plain.get("algorithm"))
@@ -162,6 +169,17 @@ class Agreement(Document):
             other = ", ".join(differing(plain, terms.plain()))
             raise ValueError(f"{where} does not say all terms as this version does: {other}. Use the same version.")
         return terms
+
+    @classmethod
+    def hint(cls, name: str, plain: Mapping[str, Any]) -> str | None:
+        """Return the name of a method's setting that was given without `algorithm`."""
+        fields = known_fields(type(_method(plain.get("algorithm"))))
+        return f"did you mean 'algorithm.{name}'?" if name in fields else None
+
+    @field_validator("input", mode="before")
+    @classmethod
+    def _one_sentence_each(cls, value: Any) -> Any:
+        return read_input(value) if isinstance(value, Mapping) else value
 
     @field_validator("algorithm")
     @classmethod
@@ -196,11 +214,16 @@ class Agreement(Document):
         needed = method.auxiliary or method.needs_shared_network
         if needed and (self.shared_network is None or self.input is None):
             name = self.algorithm["name"]
-            raise ValueError(f"{name} needs a network that all clients share: give shared_network and input.")
+            raise ValueError(f"{name} needs a network that all clients share: give shared_network, and input: {INPUT}.")
         if is_frozen(self.shared_network) != (self.shared_trunk is not None):
             raise ValueError("A shared network has shared_trunk if it is frozen, and only then.")
         self.task.check_combine()
         if self.task.secure:
+            if not self.members:
+                raise ValueError(
+                    f"combine={self.combine} needs the public keys of all members, {self.task.least_members} at least: "
+                    "members=north.pub,south.pub,east.pub."
+                )
             self.task.check_members(len(self.members))
             if self.noise is not None and make_outgoing(self.noise).shared_length is None:
                 raise ValueError("noise must be protect=gaussian with colluding, of which each member adds a share.")
@@ -258,9 +281,36 @@ class Agreement(Document):
         return np.array([numbers[name] for name in own], np.int64)
 
 
+def refuse_fixed(terms: Collection[str]) -> None:
+    """Raise ValueError for terms that cannot be amended."""
+    if terms:
+        raise ValueError(f"{', '.join(sorted(terms))} cannot be amended: that would be another federation.")
+
+
+def read_input(value: Any) -> InputSpec:
+    """Return shape and type of a sample; 32x32x3 means pictures of bytes, 20 means vectors of so many numbers."""
+    if isinstance(value, InputSpec):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"\d{1,9}x\d{1,9}x\d{1,9}", value):
+        first, second, last = map(int, value.split("x"))
+        if first in (1, 3) and last > 4:
+            raise ValueError(f"input must have the channels last, as in input={second}x{last}x{first}, got {value}.")
+        value = {"shape": [first, second, last], "type": "uint8"}
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = {"shape": [value], "type": "float32"}
+    if not isinstance(value, Mapping):
+        long = "input={shape: [64], type: int64, vocabulary: 4096}"
+        raise ValueError(f"input must be {INPUT}; or written out, as in {long}; got {shown(value)}.")
+    try:
+        return InputSpec.model_validate(dict(value))
+    except ValidationError as error:
+        known: dict[str, Any] = {name: [] for name in InputSpec.model_fields}
+        raise ValueError(sentences(error, known, "input", "input.")) from None
+
+
 def with_trunk_terms(plain: dict[str, Any]) -> dict[str, Any]:
     """Fill in digest and width of trunks that are given by name, from the weights that are here."""
-    shape = InputSpec(**plain["input"]).network_shape if isinstance(plain.get("input"), Mapping) else None
+    shape = read_input(plain["input"]).network_shape if plain.get("input") is not None else None
     trunks = plain.get("trunks") or []
     names = trunks.split(",") if isinstance(trunks, str) else list(trunks)
     if is_frozen(plain.get("shared_network")) and "shared_trunk" not in plain:

@@ -15,7 +15,8 @@ logs/         client.jsonl for machines, client.log for people
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -167,6 +168,16 @@ class ClientFolder:
             self.trail.write("settings", **changed)
         replace(self.path / CLIENT, pretty(self.settings.plain()))
 
+    @contextmanager
+    def trying(self, **changes: Any) -> Iterator[None]:
+        """Change the owner's settings within the context, and write them if it ends without an error."""
+        before, self.settings = self.settings, ClientSettings.of({**self.settings.plain(), **changes})
+        try:
+            yield
+        finally:
+            self.settings = before
+        self.change(**changes)
+
     def confirmed_terms(self) -> list[Agreement]:
         """Return the terms that the owner has confirmed, in their order."""
         from protonorm.deployment.agreement import Agreement
@@ -316,9 +327,10 @@ class ClientFolder:
         """Build the client from data, network and agreement; raise ValueError if they do not fit together."""
         from protonorm.deployment.site import own_secret, own_site
 
+        terms = self.terms  # first: without a bundle data are of no use
         if not self.settings.data:
             raise ValueError("The client has no data yet: give --data PATH.")
-        return own_site(self.terms, self.bundle.client, self.allowed, own_secret(self.path))
+        return own_site(terms, self.bundle.client, self.allowed, own_secret(self.path))
 
 
 def is_client_folder(path: Path) -> bool:

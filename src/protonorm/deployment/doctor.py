@@ -19,9 +19,11 @@ from typing import NamedTuple
 
 from cryptography import x509
 
-from protonorm.deployment.client_folder import ClientFolder
+from protonorm.deployment.client_folder import BUNDLE, ClientFolder
+from protonorm.deployment.events import read_events
 from protonorm.deployment.federation_folder import FederationFolder
 from protonorm.deployment.https.client import https_connection, proxy_address
+from protonorm.deployment.https.protocol import LOOK
 from protonorm.deployment.keys import check_private, problems_of, problems_of_client, read_certificate, same_key
 from protonorm.deployment.process_lock import is_locked, lock_owner
 from protonorm.deployment.settings import TlsFiles, address_of
@@ -75,11 +77,26 @@ def find_free_port(host: str, port: int, what: str = "clients") -> Finding:
     return Finding("port", True, f"The port {port} is free for {what}.")
 
 
-def find_server(host: str, port: int, authority: Path, name: str = "", own: TlsFiles | None = None) -> Findings:
-    """Connect to a server as a client does, also through a proxy, and check it.
+def find_listener(host: str, port: int) -> Finding:
+    """Check whether a process of this machine listens at a port; without a connection, which the server would count."""
+    where = address_of(host, port)
+    if find_free_port(host, port).ok:
+        return Finding("port", False, f"No server listens at {where}: the server is starting, or at another port.")
+    return Finding("port", True, f"The server listens at {where}.")
 
-    `name` is the expected host name in the certificate, if it differs from `host`; `own` are the client's TLS files.
-    """
+
+def _find_certificate_in_use(folder: FederationFolder) -> Finding:
+    """Check whether the server was started before its certificate was renewed."""
+    note = folder.server_lock.with_suffix(".process")  # written at the start
+    with suppress(FileNotFoundError):
+        if folder.tls.certificate.stat().st_mtime_ns > note.stat().st_mtime_ns:
+            text = "The server runs with the certificate from before it was renewed; start it again to use the new one."
+            return Finding("certificate", False, text)
+    return Finding("certificate", True, "The server runs with this certificate.")
+
+
+def find_server(host: str, port: int, authority: Path, own: TlsFiles | None = None) -> Findings:
+    """Connect to a server as a client does, also through a proxy, and check it; `own` are the client's TLS files."""
     where = address_of(host, port)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # so that an invalid certificate can be read
@@ -97,11 +114,13 @@ def find_server(host: str, port: int, authority: Path, name: str = "", own: TlsF
         text = f"{where} did not answer within {PATIENCE:g} seconds: a firewall may be between, or the machine is off."
         yield Finding("port", False, text)
     except OSError as error:
-        yield Finding("port", False, f"{where} cannot be reached: {(error.strerror or str(error)).lower()}.")
+        proxy = proxy_address(host)
+        way = f" through the proxy {proxy}, which HTTPS_PROXY names" if proxy else ""
+        yield Finding("port", False, f"{where} cannot be reached{way}: {(error.strerror or str(error)).lower()}.")
     else:
         yield Finding("port", True, f"Somebody answers at {where}.")
         with connection.sock as plain:
-            yield from _find_tls(plain, context, name or host, authority, is_client=own is not None)
+            yield from _find_tls(plain, context, host, authority, is_client=own is not None)
 
 
 def _find_tls(plain: socket.socket, tls: ssl.SSLContext, host: str, authority: Path, *, is_client: bool) -> Findings:
@@ -129,7 +148,7 @@ def _find_answer(channel: socket.socket, host: str, *, is_client: bool) -> Findi
     answer = ""
     with suppress(OSError):
         channel.settimeout(PATIENCE)
-        channel.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        channel.sendall(f"GET {LOOK} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         answer = channel.recv(ANSWER).decode("latin-1")
     head, _, body = answer.partition("\r\n\r\n")
     if is_client and (not head or " 403 " in head[:20]):
@@ -166,8 +185,8 @@ def look_at_server(folder: FederationFolder) -> Findings:
     if is_locked(folder.server_lock):
         process = lock_owner(folder.server_lock)
         yield Finding("server", True, f"The server is running{f', as process {process}' if process else ''}.")
-        here = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.bind, settings.bind)
-        yield from find_server(here, settings.port, folder.tls.authority, settings.host)
+        yield find_listener(settings.bind, settings.port)
+        yield _find_certificate_in_use(folder)
     else:
         yield Finding("server", True, "The server is not running; `protonorm deploy server` starts it.")
         yield find_free_port(settings.bind, settings.port)
@@ -195,6 +214,18 @@ def look_at_client(folder: ClientFolder) -> Findings:
         if name.ok and not problems:
             yield from find_server(bundle.host, bundle.port, folder.tls.authority, own=folder.tls)
     yield attempt("data", lambda: _read_data(folder))
+    yield from _find_refusal(folder)
+
+
+def _find_refusal(folder: ClientFolder) -> Findings:
+    """Report that the server refused the client when it ran last, unless its owner has confirmed something since."""
+    last = next(iter(read_events(folder.log_folder / "client.jsonl", 1)), {})
+    if is_locked(folder.lock) or (last.get("event"), last.get("by")) != ("refused", "server"):
+        return
+    confirmed = [folder.path / BUNDLE, *folder.amendments.glob("*.json")]
+    if max(file.stat().st_mtime for file in confirmed) < dt.datetime.fromisoformat(last["time"]).timestamp():
+        again = f"If that is mended, start it again: `protonorm deploy client --folder {folder.path}`."
+        yield Finding("last start", False, f"The client was refused at {last['time']}: {last['text']} {again}")
 
 
 def _read_agreement(folder: FederationFolder) -> str:

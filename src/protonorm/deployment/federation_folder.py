@@ -120,6 +120,14 @@ class FederationFolder:
     def _authority(self) -> tuple[Path, Path]:
         return self.authority_key, self.tls.authority
 
+    def check_keys(self) -> None:
+        """Raise ValueError if other users can read a private key; the authority's may be kept elsewhere."""
+        from protonorm.deployment.keys import check_private
+
+        check_private(self.tls.key)
+        if self.authority_key.exists():
+            check_private(self.authority_key)
+
     def renew_certificates(self) -> None:
         """Issue a new server certificate for the current host names, and clients' certificates that end soon."""
         from cryptography.x509 import load_pem_x509_certificate

@@ -59,7 +59,12 @@ class OwnerPolicy(Document):
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Read a policy; None if there is no file. Raise ValueError for anything that is not understood."""
-        return cls.checked(read_yaml(path), str(path)) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            return cls.checked(read_yaml(path), str(path))
+        except ValueError as error:
+            raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
     def check(self, terms: Agreement) -> None:
         """Raise ValueError for an agreement that the owner does not allow."""

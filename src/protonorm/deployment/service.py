@@ -127,7 +127,7 @@ def serve_client(folder: ClientFolder, show: Callable[[str], None] | None = None
         raise
     except (Failed, ValueError, OSError) as error:
         silent = Log(folder.log_folder, "client")  # without `show`: the command prints the error itself
-        silent.write("refused", str(error), "error")
+        silent.write("refused", str(error), "error", by="server" if isinstance(error, Failed) else "client")
         raise
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
 from pydantic import (
+    AfterValidator,
     AllowInfNan,
     BaseModel,
     ConfigDict,
-    StringConstraints,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -29,8 +31,22 @@ from protonorm.models import FROZEN, is_frozen
 
 SHOWN = 8  # maximal number of names listed in a message
 
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]  # valid as a file name
-Host = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}$")]  # host name or address
+
+def _matching(pattern: str, description: str) -> AfterValidator:
+    """Return a validator of strings, which describes in words what the pattern accepts."""
+
+    def check(value: str, info: ValidationInfo) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"{info.field_name} must be {description}, got {shown(value)}.")
+        return value
+
+    return AfterValidator(check)
+
+
+WORD = "a word of at most 63 letters, digits, dots, - and _ that begins with a letter or digit"
+HOST = "a host name or address without scheme, port or path"
+Word = Annotated[str, _matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", WORD)]  # valid as a file name
+Host = Annotated[str, _matching(r"[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}", HOST)]
 PORT = 9092  # default port
 KINDS = {".npz": "npz", ".csv": "table", ".tsv": "table"}  # of data, by file suffix
 OWN = ("folder", "npz", "array", "table", "text", "hf")  # kinds of data given as kind:PATH
@@ -121,10 +137,22 @@ class Document(BaseModel):
     @classmethod
     def checked(cls, plain: Mapping[str, Any], where: str) -> Self:
         """Validate plain data, or raise ValueError with one sentence per problem."""
+        format = plain.get("format", 1)
+        if "format" in cls.model_fields and isinstance(format, int) and format != 1:
+            raise ValueError(
+                f"{where} is of another version of protonorm: format must be 1, got {shown(format)}. All parties need "
+                "one version."
+            )
         try:
             return cls.model_validate(dict(plain))
         except ValidationError as error:
-            raise ValueError(sentences(error, {name: [] for name in cls.model_fields}, where)) from None
+            known: dict[str, Any] = {name: [] for name in cls.model_fields}
+            raise ValueError(sentences(error, known, where, hint=lambda name: cls.hint(name, plain))) from None
+
+    @classmethod
+    def hint(cls, name: str, plain: Mapping[str, Any]) -> str | None:
+        """Return a hint for an unknown field; None to list the known ones."""
+        return None
 
     def plain(self) -> dict[str, Any]:
         """Return the document as plain data."""

@@ -25,7 +25,7 @@ from protonorm.core.training import (
 )
 from protonorm.data.dataset import Dataset
 from protonorm.data.features import with_trunks
-from protonorm.data.own.datasets import OwnFiles
+from protonorm.data.own.datasets import Folder, HuggingFace, OwnFiles
 from protonorm.data.partitions import ClientIndex, Parts
 from protonorm.data.splits import count_validating, own_part, split_by_content
 from protonorm.deployment.agreement import Agreement
@@ -125,12 +125,23 @@ def own_samples(
     if agreed is not None and actual != agreed:  # only shared networks require it
         raise ValueError(
             f"The data {own.name} must have samples of shape {agreed.shape} and type {agreed.type} by the agreement, "
-            f"got {actual.shape} and {actual.type}."
+            f"got {actual.shape} and {actual.type}.{_resizing(source, agreed.shape, actual.shape)}"
         )
     indices = np.arange(len(labels))
     if by_content is None:
         return samples, own_part(indices, split, train, [SEED, id])
     return samples, split_by_content(indices, samples.content_keys(), train, by_content, split, fill=fill)
+
+
+def _resizing(source: Any, agreed: tuple[int, ...], actual: tuple[int, ...]) -> str:
+    """Return which options of `deploy client` give pictures the agreed shape; "" if none do."""
+    if not isinstance(source, Folder | HuggingFace) or not len(agreed) == len(actual) == 3:
+        return ""
+    if agreed[0] != agreed[1] or agreed[2] not in (1, 3):
+        return ""
+    sizes = [f"--size {agreed[0]}"] if agreed[:2] != actual[:2] else []
+    sizes += [f"--channels {agreed[2]}"] if agreed[2] != actual[2] else []
+    return f" {' '.join(sizes)} of `protonorm deploy client` makes them so." if sizes else ""
 
 
 def make_site(

@@ -47,6 +47,11 @@ def picture_files(folder: Path, client: int = 0, *, allow_empty: bool = False) -
     for label, split in classes:
         paths = files_in(label, SUFFIXES)
         if not paths and not allow_empty:
+            if folders_in(label):
+                raise ValueError(
+                    f"{label} has no pictures in it, but folders; expected a folder of class folders, as "
+                    f"{label} may be."
+                )
             raise ValueError(f"{label} has no pictures in it; expected files that end in {', '.join(SUFFIXES)}.")
         files += [PictureFile(path, label.name, split, client) for path in paths]
     if not files:
@@ -98,7 +103,8 @@ def common_form(paths: Sequence[Path], headers: Sequence[ImageHeader], options: 
     if len(kinds) > 1 and not options.channels:
         raise ValueError(
             f"Some pictures are coloured ({kinds[3]}) and some are grey ({kinds[1]}); "
-            "dataset.channels=3 or dataset.channels=1 makes them alike."
+            "dataset.channels=3 or dataset.channels=1 makes them alike: "
+            "--channels 3 or --channels 1 of `deploy client`."
         )
     channels = options.channels or headers[0].channels
     sizes = {(header.height, header.width): path for path, header in zip(paths, headers, strict=True)}
@@ -108,11 +114,15 @@ def common_form(paths: Sequence[Path], headers: Sequence[ImageHeader], options: 
         height = width = DEFAULT_SIDE
         warnings.warn(
             f"The pictures differ in size ({examples}): all are resized to {height}×{width}; "
-            "dataset.size says otherwise.",
+            "dataset.size, or --size of `deploy client`, says otherwise.",
             stacklevel=3,
         )
     description = f"{len(paths)} pictures of {height}×{width}"
-    require_room(len(paths) * height * width * channels, description, "dataset.size=64, say, makes them smaller.")
+    require_room(
+        len(paths) * height * width * channels,
+        description,
+        "dataset.size=64, say, makes them smaller; --size 64 of `deploy client`.",
+    )
     return (height, width), channels
 
 

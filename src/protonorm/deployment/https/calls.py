@@ -144,7 +144,7 @@ class Calls:
             self._admit(request)
             return await handler(request)
         except web.HTTPException as error:
-            return self._denial(connection, error)
+            return self._denial(connection, error, counts=not (error.status == 404 and request.path == wire.LOOK))
         except (ConnectionError, asyncio.CancelledError):
             raise  # the client has disconnected
         except Exception as error:  # its traceback is for the server's log, and nothing of it for the client
@@ -156,10 +156,11 @@ class Calls:
             client = self._clients.of(connection)
             self._listener.await_request(connection, works=client is not None and bool(client.request))
 
-    def _denial(self, connection: Connection, error: web.HTTPException) -> web.Response:
+    def _denial(self, connection: Connection, error: web.HTTPException, *, counts: bool = True) -> web.Response:
         sentence = NOTHING if error.status in (404, 405) else error.text
         client = self._clients.of(connection)
-        self._log(f"{client.name if client else connection.address}: {sentence}")
+        if counts:
+            self._log(f"{client.name if client else connection.address}: {sentence}")
         response = web.Response(status=error.status, text=sentence, headers=OWN_HEADERS)
         response.force_close()
         return response

@@ -12,6 +12,7 @@ from protonorm.deployment.keys import check_private
 
 WIRE: Final = 1  # version of the two calls; others are refused
 WORK, ANSWER = "/v1/work", "/v1/answer"
+LOOK = "/v1/doctor"  # not found, which is not counted as a denied request if a member asks, as its `deploy doctor` does
 FORMAT_HEADER, VERSION_HEADER = "Protonorm-Format", "Protonorm-Version"  # in every request and response
 INSTANCE_HEADER = "Protonorm-Instance"  # random text of a client's process, in requests for work
 LEAVE_HEADER = "Protonorm-Leave"  # in a request for work: the client leaves the federation

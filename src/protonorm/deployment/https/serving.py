@@ -72,6 +72,7 @@ def open_server(
     on_connect: OnConnect = lambda client, address, version, certificate: None,
 ) -> Server:
     """Create the server of a federation's folder; it listens once its context is entered."""
+    folder.check_keys()
     settings, largest = folder.settings, largest_answer(folder.agreement)
     roster = lambda: folder.roster  # noqa: E731
     on_leave = lambda id: folder.change(id, gone="it left") and None  # noqa: E731
