@@ -15,7 +15,7 @@ from pydantic import AllowInfNan, BaseModel, ConfigDict, ValidationError
 
 from protonorm.core.text import shortened
 from protonorm.core.types import Format
-from protonorm.deployment.client_folder import POLICY, ClientFolder, read_history
+from protonorm.deployment.client_folder import ClientFolder, read_history
 from protonorm.deployment.events import DECLINES, Event, Level, Log, Why, read_events
 from protonorm.deployment.federation_folder import AGREEMENT, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
@@ -332,7 +332,7 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
     try:
         settings = folder.within_policy
     except ValueError as error:
-        refused = f"{POLICY} is not understood: {error}"
+        refused = str(error)
     events = read_events(folder.log_folder / "client.jsonl", EVENTS)
     return {
         "name": settings.name,
