@@ -14,6 +14,7 @@ from protonorm.session.build import build
 from tests.deployment.federation import Killed, Line
 from tests.deployment.sites import LABELS, NAMES, agreement_of, make_nodes, simulated, write_clients
 from tests.deployment.test_run_federation import Organisations
+from tests.deployment.test_secure import Secure
 from tests.support import pictures
 
 
@@ -139,6 +140,64 @@ def test_amended_rounds_wait_until_the_quorum_has_confirmed(tmp_path):
         "Round 3 waits: 2 of 3 members have confirmed its terms, 3 must; missing: kyoto. Their owners do it by "
         "`protonorm deploy accept` while their clients run."
     ]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_secure_sum_waits_until_all_of_its_members_have_confirmed(tmp_path, restarted):
+    """A quorum of half of the members is not enough for it. The owners confirm 0, 20 and 50 seconds after the change.
+
+    Also a server that is started again meanwhile offers the terms to those who have not confirmed them.
+    """
+    federation = Secure(tmp_path, rounds=2)
+    register, owners = Register(federation, quorum=0.5), {}
+    for id, node in federation.line.nodes.items():
+        node._owner = owners[id] = Owner(federation.agreement)
+        owners[id].willing = id == 0
+    new = federation.agreement.amended({"rounds": 3}, 3)
+    register.plans = {2: lambda: register.terms.append(new)}
+
+    def run():
+        folder, clock = tmp_path / "federation" / "run", lambda: federation.line.now
+        return run_federation(
+            federation.agreement, federation.line, folder, clients=register, notify=federation.told.append, clock=clock
+        )
+
+    def end():
+        raise Killed
+
+    federation.line.plans = [(time, lambda id=id: setattr(owners[id], "willing", True)) for time, id in ((20, 1), (50, 2))]
+    if restarted:
+        federation.line.plans.insert(1, (30.0, end))
+        with pytest.raises(Killed):
+            run()
+    record = run()
+    assert [one.cohort for one in record.rounds] == ["all"] * 3
+    assert record.rounds[2].lost == {}
+    waits = [event.sentence for event in federation.heard("waiting")]
+    assert [wait.partition(";")[0] for wait in dict.fromkeys(waits)] == [
+        f"Round 3 waits: {number} of 3 members have confirmed its terms, 3 must" for number in (1, 2)
+    ]
+    assert 50 <= federation.line.now < 100
+
+
+def test_a_secure_sum_of_too_few_members_waits_and_says_so(tmp_path):
+    """One of three has left: the server waits until there are others, and does not begin a round that cannot end."""
+    federation = Secure(tmp_path, rounds=2)
+    register = Register(federation, members=(0, 1), quorum=0.5)
+    federation.line.plans = [(50.0, lambda: register.members.append(2))]
+    run_federation(
+        federation.agreement,
+        federation.line,
+        tmp_path / "federation" / "run",
+        clients=register,
+        notify=federation.told.append,
+        clock=lambda: federation.line.now,
+    )
+    (wait,) = federation.heard("waiting")
+    assert wait.sentence == (
+        "Round 1 waits: 2 of 2 members have confirmed its terms, 3 must: the secure sum needs 3 members, and the "
+        "federation has 2."
+    )
 
 
 def test_a_finished_federation_goes_on_by_amended_terms(tmp_path):

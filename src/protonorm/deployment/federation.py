@@ -196,16 +196,20 @@ class Members:
         while True:
             membership = self._registry.membership()
             self._adopt(membership, point.round, among := self._confirmed(engine, membership, point.round + 1))
-            counted = [id for id in membership.members if id not in engine.aside]
-            needed = self.policy.needed(len(counted))
-            if len(among) >= needed or point.round >= self.agreement.rounds:
+            counted = set(membership.members) - engine.aside
+            needed = max(self.agreement.least_answers, self.policy.needed(len(counted)))
+            enough = len(among) >= needed and len(among & counted) >= min(needed, len(counted))
+            if enough or point.round >= self.agreement.rounds:
                 break
             confirmed = f"{len(among)} of {len(membership.members)} members have confirmed its terms"
             missing = listed([membership.names[id] for id in membership.members if id not in among])
-            sentence = (
-                f"Round {point.round + 1} waits: {confirmed}, {needed} must; missing: {missing}. Their owners do it by "
-                "`protonorm deploy accept` while their clients run."
-            )
+            sentence = f"Round {point.round + 1} waits: {confirmed}, {needed} must"
+            if missing:
+                sentence += (
+                    f"; missing: {missing}. Their owners do it by `protonorm deploy accept` while their clients run."
+                )
+            else:
+                sentence += f": the secure sum needs {needed} members, and the federation has {len(among)}."
             if sentence != said:
                 self._notify(Event("waiting", sentence, point.round + 1, numbers={"needed": needed}))
             said, pause = sentence, min(2 * pause, LONGEST_PAUSE)
