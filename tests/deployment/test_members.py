@@ -124,6 +124,34 @@ def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
     assert read_whole(run.folder).rounds == run.rounds
 
 
+def test_the_quorum_is_of_the_members_also_of_those_that_have_not_confirmed(tmp_path):
+    """Two of three must answer; one owner does not confirm. The other two are waited for, unless one leaves."""
+    parties = Organisations(tmp_path, rounds=4)
+    register, owners, slow = Register(parties, quorum=0.5), {}, []
+    for id, node in parties.line.nodes.items():
+        node._owner = owners[id] = Owner(parties.agreement)
+    owners[1].willing = False
+    new = parties.agreement.amended({"algorithm": {"lam": 0.5}}, 3)
+    register.plans = {2: lambda: register.terms.append(new)}
+
+    def change(id, header, answer):
+        if id == 2 and header["round"] == 3 and "train" in header["kind"] and not slow:
+            slow.append(answer)
+            return []
+        if id == 2 and header["round"] == 4 and "train" in header["kind"]:
+            register.members.remove(2)
+            parties.line.away[2] = "it is not connected"
+            return [Arrived(2, failure="its key was revoked", gone=True)]
+        return [answer]
+
+    parties.line.change = change
+    parties.line.plans = [(70.0, lambda: parties.line.waiting.append(Arrived(2, slow[0])))]
+    run = parties.run(clients=register, clock=lambda: parties.line.now)
+    assert [event.numbers["needed"] for event in heard(parties, "round")] == [2] * 4
+    assert [list(one.lost) for one in run.rounds] == [[], [], [], ["2"]]
+    assert 70 <= parties.line.now < 170
+
+
 def test_amended_rounds_wait_until_the_quorum_has_confirmed(tmp_path):
     """All must answer; the second owner confirms fifty seconds after the terms have changed."""
     parties = Organisations(tmp_path, rounds=2)
@@ -165,7 +193,9 @@ def test_a_secure_sum_waits_until_all_of_its_members_have_confirmed(tmp_path, re
     def end():
         raise Killed
 
-    federation.line.plans = [(time, lambda id=id: setattr(owners[id], "willing", True)) for time, id in ((20, 1), (50, 2))]
+    federation.line.plans = [
+        (time, lambda id=id: setattr(owners[id], "willing", True)) for time, id in ((20, 1), (50, 2))
+    ]
     if restarted:
         federation.line.plans.insert(1, (30.0, end))
         with pytest.raises(Killed):

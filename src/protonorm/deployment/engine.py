@@ -115,6 +115,7 @@ class FederationEngine:
         self._round = 0
         self._digest = ""  # of the answer that is looked at
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
+        self._unasked: set[int] = set()  # members that are not asked, and count for the quorum
         self._quiet = False  # whether the current call is no part of a round
         self._outside: Mapping[What, What] = {}  # its events that are reported, and as what
         self._status: Mapping[str, str] = STATUS  # and in which words
@@ -131,7 +132,7 @@ class FederationEngine:
         number, rounds = orders[0].round, self._agreement.rounds
         self._start, self._bytes_before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
         counted = sum(order.id not in self.aside for order in orders)
-        numbers = {"clients": len(orders), "needed": self._policy.needed(counted)}
+        numbers = {"clients": len(orders), "needed": self._quorum("train", counted)}
         self._notify(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         outcomes = self._call(kind, orders, messages, parts)
@@ -192,10 +193,15 @@ class FederationEngine:
         replies = {id: answer for id, answer in answers.items() if isinstance(answer, Answer)}
         return [id for id, answer in replies.items() if answer.header.metrics.get(CONFIRMED)]
 
-    def renew(self, agreement: Agreement, policy: Policy) -> None:
-        """Go on with other members, or by amended terms."""
-        self._agreement, self._policy = agreement, policy
+    def renew(self, agreement: Agreement, policy: Policy, unasked: Collection[int] = ()) -> None:
+        """Go on with other members, or by amended terms; `unasked` are members that have not confirmed them."""
+        self._agreement, self._policy, self._unasked = agreement, policy, set(unasked)
         self.guard.adopt(agreement)
+
+    def _quorum(self, kind: Kind, clients: int) -> int:
+        """Return the answers that a call to so many clients needs: a share of all members, or all of a secure sum."""
+        least = self._agreement.least_answers if "train" in kind else 0
+        return max(1, least, min(clients, self._policy.needed(clients + len(self._unasked - self.aside))))
 
     @property
     def _deadline(self) -> float:
@@ -302,8 +308,7 @@ class FederationEngine:
             turns.append(Turn(order, write_request(RequestHeader.model_validate(fields), bodies[id(message)])))
         if deadline is not None:
             return Call(turns, lambda clients: 0, self._clock(), deadline, patient=patient)
-        least, needed = self._agreement.least_answers if "train" in kind else 0, self._policy.needed
-        quorum = lambda clients: max(least, needed(clients))  # noqa: E731
+        quorum = partial(self._quorum, kind)
         return Call(turns, quorum, self._clock(), self._deadline, patient=patient, aside=self.aside, grace=self.grace)
 
     def _push(self, call: Call, now: float) -> None:

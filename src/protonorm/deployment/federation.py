@@ -216,7 +216,7 @@ class Members:
             engine.pull(pause)
         self._describe(membership)
         engine.grace, engine.patience = membership.grace, membership.patience
-        engine.renew(self.agreement, self.policy)
+        engine.renew(self.agreement, self.policy, set(membership.members) - among)
         if (self.agreement.digest, list(self.policy.participants)) != before:
             names = ", ".join(membership.names[id] for id in self.policy.participants) or "nobody"
             away = listed([membership.names[id] for id in membership.members if id not in among])
