@@ -658,7 +658,9 @@ def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation,
     assert not joined.offer(terms)
     assert "The server proposes other terms: algorithm.lam (2.0 instead of" in shown[0]
     assert "amends" not in shown[0]
-    assert "deploy accept" in call("status", "--folder", "berlin")
+    said = call("status", "--folder", "berlin")
+    assert "its agreement is confirmed, and the server proposes other terms, which are not." in said
+    assert "deploy accept" in said
     assert "not confirmed" in call("accept", "--folder", "berlin", code=2)
     assert "not the one given" in call("accept", "--folder", "berlin", "--checksum", "0000", code=2)
     said = call("accept", "--folder", "berlin", "--checksum", terms.fingerprint)

@@ -36,7 +36,7 @@ from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import DeferredWriter
 
 PARTS = ("validation", "test")  # in the order of a simulation's evaluation
-LONGEST_PAUSE = 30.0  # seconds between two offers of amended terms
+LONGEST_PAUSE = 10.0  # seconds between two offers of amended terms
 OWN = "its owner's"  # placeholder for a client's data and network, which the server does not know
 
 
@@ -211,7 +211,8 @@ class Members:
             else:
                 sentence += f": the secure sum needs {needed} members, and the federation has {len(among)}."
             if sentence != said:
-                self._notify(Event("waiting", sentence, point.round + 1, numbers={"needed": needed}))
+                numbers = {"needed": needed, "rounds": self.agreement.rounds}
+                self._notify(Event("waiting", sentence, point.round + 1, numbers=numbers))
             said, pause = sentence, min(2 * pause, LONGEST_PAUSE)
             engine.pull(pause)
         self._describe(membership)

@@ -232,13 +232,18 @@ class FederationFolder:
         return members[id]
 
     @property
+    def amendment_files(self) -> list[Path]:
+        """Files of the amendments, in their order."""
+        count = len(list(self.amendments.glob("*.json")))
+        return [self.amendments / f"{number}.json" for number in range(1, count + 1)]
+
+    @property
     def terms(self) -> list[Agreement]:
         """The agreement and its amendments, in their order."""
         from protonorm.deployment.agreement import Agreement
 
         terms = [self.agreement]
-        for number in range(1, len(list(self.amendments.glob("*.json"))) + 1):
-            file = self.amendments / f"{number}.json"
+        for file in self.amendment_files:
             terms.append(Agreement.read(file.read_bytes(), str(file)))
             terms[-1].refuse_unless_it_follows(terms[-2])
         return terms
