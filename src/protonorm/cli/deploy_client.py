@@ -137,7 +137,7 @@ def accept(
         from protonorm.deployment.process_lock import is_locked
         from protonorm.deployment.settings import differing
 
-        terms, before = own_folder.offered, own_folder.terms
+        terms = own_folder.offered
         if terms is None or terms.amends is None:
             runs = is_locked(own_folder.lock)
             start = "" if runs else f", and this one does not run: `protonorm deploy client --folder {own_folder.path}`"
@@ -147,6 +147,7 @@ def accept(
                 )
             )
             return
+        before = own_folder.previous(terms)
         terms.refuse_unless_it_follows(before)
         rows = [("from round", str(terms.amends.round)), *terms.lines()]
         say(make_table("Amended terms that the server proposes", [Column("term", no_wrap=True), "what"], rows))

@@ -177,17 +177,24 @@ class ClientFolder:
         terms = Agreement.read(self.offer_file.read_bytes(), str(self.offer_file))
         return None if terms.digest in [agreement.digest for agreement in self.confirmed_terms()] else terms
 
+    def previous(self, terms: Agreement) -> Agreement:
+        """Return the confirmed terms that others amend; the last ones if they amend none of them."""
+        confirmed = self.confirmed_terms()
+        first = terms.amends.previous if terms.amends else ""
+        return next((agreement for agreement in confirmed if agreement.digest == first), confirmed[-1])
+
     def offer(self, terms: Agreement) -> bool:
         """Return whether terms are confirmed; keep new ones for the owner to look at, and say so once."""
         confirmed = self.confirmed_terms()
         if terms.digest in [agreement.digest for agreement in confirmed]:
             return True
-        terms.refuse_unless_it_follows(confirmed[-1])
+        previous = self.previous(terms)
+        terms.refuse_unless_it_follows(previous)
         if not self.offer_file.is_file() or self.offer_file.read_bytes() != terms.write():
             from protonorm.deployment.events import Log
 
             replace(self.offer_file, terms.write())
-            before = confirmed[-1].plain() | {"amends": terms.plain()["amends"]}
+            before = previous.plain() | {"amends": terms.plain()["amends"]}
             changes = ", ".join(differing(terms.plain(), before))
             sentence = f"The server proposes other terms: {changes}. `protonorm deploy accept` shows and confirms them."
             Log(self.log_folder, "client", self.show).write("offered", sentence, "warning")
@@ -202,8 +209,12 @@ class ClientFolder:
         """Confirm the amended terms that the server proposes."""
         terms = self.offered
         assert terms is not None
+        assert terms.amends is not None
         self.check(terms)
         make_folder(self.amendments)
+        for replaced in self.confirmed_terms():  # by the server's owner, before a round began by them
+            if replaced.amends and replaced.amends.previous == terms.amends.previous:
+                (self.amendments / f"{replaced.digest[:16]}.json").unlink(missing_ok=True)
         replace(self.amendments / f"{terms.digest[:16]}.json", terms.write())
         self.offer_file.unlink(missing_ok=True)
 
