@@ -278,6 +278,8 @@ def test_a_client_that_is_late_again_and_again_is_set_aside_and_taken_back(tmp_p
     parties.run(clients=register, clock=lambda: parties.line.now)
     begun = {event.round: event for event in heard(parties, "round")}
     assert [event.client for event in heard(parties, "aside")] == [1]
+    assert [(event.round, event.client) for event in heard(parties, "late")] == [(1, 1), (2, 1)]  # then it is set aside
+    assert heard(parties, "late")[1].sentence == "Round 2: client kyoto is late: the round ended before it answered."
     assert "after 2 rounds" in heard(parties, "aside")[0].sentence
     assert [event.round for event in heard(parties, "back")] == [4]
     assert [begun[round].numbers["needed"] for round in (1, 3, 5)] == [2, 1, 2]

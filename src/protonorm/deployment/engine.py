@@ -252,6 +252,8 @@ class FederationEngine:
             self._push(call, now)
             if call.is_done(now):
                 if not self._quiet and "train" in kind:
+                    for turn in call.end():
+                        self._report_client("late", turn)
                     self._judge(call)
                 return {order.id: call.outcome(order.id) for order in orders}
             self._report_waiting(call, now)
