@@ -93,6 +93,8 @@ def test_a_client_joins_and_one_is_removed_between_rounds(tmp_path):
     assert counted == [[True, True, False], [True] * 3, [False, True, True], [False, True, True], [False, True, True]]
     assert read_whole(run.folder).info.client_names == list(NAMES)
     assert [event.round for event in heard(parties, "members")] == [3, 4]
+    done = [event.sentence.partition(": ")[2] for event in heard(parties, "committed")]
+    assert done == [f"{number} of {number} clients took part." for number in (2, 2, 3, 2, 2)]
     best = run.chosen.record.round
     kept = {one["client"]: one["round"] for one in parties.line.sent if one["kind"] == "keep"}
     assert kept == {1: best, 2: best if best >= 3 else 5}

@@ -116,6 +116,11 @@ def client(
             )
             if invitation is not None:
                 _confirm(own_folder, invitation, bundle, checksum, yes=yes)
+            if own_folder.left.exists():
+                raise ValueError(
+                    f"{own_folder.settings.name} has left its federation: it takes part again once the server's owner "
+                    "has added it, and you have confirmed the new bundle by `protonorm deploy client BUNDLE`."
+                )
             if check:
                 for part in checked_data(own_folder):
                     say(part)
@@ -218,6 +223,8 @@ def leave(
         connection = Connection(bundle.host, bundle.port, *own_folder.tls, 4096, 4096)
         connection.leave()
         connection.close()
+        own_folder.left.touch(mode=0o600)
+        own_folder.trail.write("left", federation=bundle.federation)
         say(visible(f"{bundle.name} has left {bundle.federation}; the server's owner can let it in again."))
 
 

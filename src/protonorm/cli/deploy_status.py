@@ -292,6 +292,7 @@ def client_lines(seen: dict[str, Any]) -> str:
     state = f"running, as process {seen['process']}" if seen["running"] else "not running"
     joined = "its agreement is confirmed" if seen["joined"] else "no agreement is confirmed yet"
     joined += ", and the server proposes other terms, which are not" if seen["offered"] else ""
+    joined = "it has left its federation" if seen["left"] else joined
     data = seen["data"] if isinstance(seen["data"], str) else seen["data"].get("path", "")
     lines = [
         f"Client {seen['name']}: {state}; {joined}.",

@@ -6,6 +6,7 @@ client.secret random secret of the client's first weights and batches
 amendments/   amended terms that the owner has confirmed; offer.json has those that the server proposes
 bundle.json   the bundle from the server's owner, as confirmed by the client's owner; its certificates are
               authority.crt and client.crt
+left          exists once the client has left its federation, until its owner confirms another bundle
 samples.bin   a hash of each sample that was there at the last start, for the audit trail
 states/       the client's states, the server's last message, and the client's own accuracy in each round
 audit.jsonl   the audit trail, to which lines are only added
@@ -50,6 +51,7 @@ class ClientFolder:
         self.states = path / "states"
         self.log_folder = path / "logs"
         self.trail = Trail(path)
+        self.left = path / "left"  # exists once the client has left its federation
         self.lock = path / "client.lock"  # locked by a running client
 
     @classmethod
@@ -141,6 +143,7 @@ class ClientFolder:
         replace(self.tls.authority, bundle.authority.encode())
         replace(self.tls.certificate, bundle.certificate.encode())
         replace(self.path / BUNDLE, bundle.write())
+        self.left.unlink(missing_ok=True)
         about = {"federation": bundle.federation, "client": bundle.client}
         about |= {"server": address_of(bundle.host, bundle.port), "bundle": bundle.digest}
         self.trail.write("confirmed", **about, agreement=bundle.terms.digest, allowed=self.settings.allowed, how=how)

@@ -169,7 +169,7 @@ class FederationEngine:
         up, down = self.bytes_up - self._bytes_before[0], self.bytes_down - self._bytes_before[1]
         numbers = {"replied": len(replied), "lost": self._asked - len(replied), "seconds": self._clock() - self._start}
         numbers |= {"bytes_up": up, "bytes_down": down}
-        sentence = f"Round {round} is done: {len(replied)} of {self._policy.clients} clients took part."
+        sentence = f"Round {round} is done: {len(replied)} of {self.members} clients took part."
         self._notify(Event("committed", sentence, round, numbers=numbers))
 
     def fetch(self, id: int, trained: int) -> Tensors:
@@ -202,6 +202,11 @@ class FederationEngine:
         """Return the answers that a call to so many clients needs: a share of all members, or all of a secure sum."""
         least = self._agreement.least_answers if "train" in kind else 0
         return max(1, least, min(clients, self._policy.needed(clients + len(self._unasked - self.aside))))
+
+    @property
+    def members(self) -> int:
+        """Number of members, also of those that are not asked."""
+        return len(self._policy.participants) + len(self._unasked)
 
     @property
     def _deadline(self) -> float:

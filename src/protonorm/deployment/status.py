@@ -355,6 +355,7 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
         "name": settings.name,
         "folder": str(folder.path),
         "joined": folder.joined,
+        "left": folder.left.exists(),
         "running": is_locked(folder.lock),
         "process": lock_owner(folder.lock),
         "data": settings.data,
