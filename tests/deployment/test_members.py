@@ -111,6 +111,10 @@ def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
     register.plans = {2: lambda: register.terms.append(new), 4: lambda: setattr(owners[1], "willing", True)}
     run = parties.run(clients=register)
     assert asked(parties) == {1: {0, 1, 2}, 2: {0, 1, 2}, 3: {0, 2}, 4: {0, 1, 2}}
+    evaluated = [event.sentence.partition(":")[0] for event in heard(parties, "evaluated")]
+    assert evaluated == [
+        f"Round {round}, evaluated by {by} of 3 clients" for round, by in ((1, 3), (2, 2), (3, 3), (4, 3))
+    ]
     members = [event.sentence.endswith("these are not asked: kyoto.") for event in heard(parties, "members")]
     assert members == [True, False]
     assert register.confirmed == dict.fromkeys(range(3), new.digest)
@@ -313,6 +317,7 @@ def test_a_replayed_answer_is_lost_at_once(tmp_path):
     run = parties.run(quorum=0.5)
     assert parties.line.now == 0.0
     assert list(run.rounds[1].lost) == ["1"]
+    assert "The answer of client kyoto is refused:" in heard(parties, "refused")[0].sentence
 
 
 def test_a_client_whose_key_is_revoked_in_a_round_does_not_hold_it(tmp_path):

@@ -106,7 +106,7 @@ class FederationEngine:
         self.missed, self._note = dict(missed or {}), note
         self._agreement, self._transport, self._policy = agreement, transport, policy
         self._notify, self._clock = notify, clock
-        self.guard = Guard(agreement, on_refusal=self._report_refusal)
+        self.guard = Guard(agreement, self._report_refusal, lambda id: self._policy.label(id))
         self.chosen = chosen  # best round so far: clients keep its states
         self.bytes_up = self.bytes_down = 0  # on the wire
         self.committed = 0  # last committed round
@@ -149,7 +149,8 @@ class FederationEngine:
         answers = {id: answer for id, answer in outcomes.items() if isinstance(answer, Answer)}
         ask = partial(self.ask, patient=True, deadline=self._deadline)
         try:
-            return collect(self._agreement, orders, answers, message_for(messages, orders[0].id), ask)
+            published = message_for(messages, orders[0].id)
+            return collect(self._agreement, orders, answers, published, ask, self._policy.label)
         except ValueError as error:
             sentence = f"Round {self._round} is burned, and yields nothing: {str(error).rstrip('.')}."
             self._notify(Event("burned", sentence, self._round))

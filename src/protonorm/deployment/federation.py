@@ -254,19 +254,19 @@ def report_rounds(
 ) -> Iterator[Round]:
     """Run the rounds after a checkpoint and report each evaluation; no round is left pending at the end."""
     for round in run_rounds(task, engine, policy, point, writer, renew):
-        notify(evaluation_event(task, round))
+        notify(evaluation_event(task, round, engine.members))
         yield round
     writer.end()
 
 
-def evaluation_event(task: Task, round: Round) -> Event:
+def evaluation_event(task: Task, round: Round, members: int) -> Event:
     """Create the event with each rule's mean accuracy over clients; its sentence shows the headline rule."""
     parts = {"test": round.record.rules, "validation": round.record.validation}
     numbers = {f"{part}.{rule}": value.mean for part, rules in parts.items() for rule, value in rules.items() if value}
     headline = task.algorithm.headline
     accuracies = [f"{part} {numbers[name]:.1%}" for part in parts if (name := f"{part}.{headline}") in numbers]
-    clients = "1 client" if round.evaluated == 1 else f"{round.evaluated} clients"
-    sentence = f"Round {round.number}, evaluated by {clients}: {', '.join(accuracies) or 'no accuracy yet'}."
+    count = f"{round.evaluated} of {members} clients"
+    sentence = f"Round {round.number}, evaluated by {count}: {', '.join(accuracies) or 'no accuracy yet'}."
     return Event("evaluated", sentence, round.number, numbers={"clients": round.evaluated, **numbers})
 
 
