@@ -158,6 +158,30 @@ def test_the_quorum_is_of_the_members_also_of_those_that_have_not_confirmed(tmp_
     assert 70 <= parties.line.now < 170
 
 
+def test_terms_are_offered_again_while_a_round_misses_its_quorum(tmp_path):
+    """Two of three have confirmed, and one of them goes. The third owner confirms meanwhile: its client takes part."""
+    parties = Organisations(tmp_path, rounds=3)
+    register, owners = Register(parties, quorum=0.5), {}
+    for id, node in parties.line.nodes.items():
+        node._owner = owners[id] = Owner(parties.agreement)
+    owners[1].willing = False
+    new = parties.agreement.amended({"algorithm": {"lam": 0.5}}, 3)
+    register.plans = {2: lambda: register.terms.append(new)}
+
+    def change(id, header, answer):
+        if id == 2 and header["round"] == 3 and "train" in header["kind"]:
+            parties.line.away[2] = "it is not connected"
+            return [Arrived(2, failure="it went away")]
+        return [answer]
+
+    parties.line.change = change
+    parties.line.plans = [(30.0, lambda: setattr(owners[1], "willing", True))]
+    run = parties.run(clients=register, clock=lambda: parties.line.now)
+    assert run.rounds[2].lost == {"2": "it is not connected"}
+    assert [event.round for event in heard(parties, "round")] == [1, 2, 3, 3]
+    assert parties.line.now < 400
+
+
 def test_amended_rounds_wait_until_the_quorum_has_confirmed(tmp_path):
     """All must answer; the second owner confirms fifty seconds after the terms have changed."""
     parties = Organisations(tmp_path, rounds=2)

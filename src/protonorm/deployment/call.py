@@ -103,6 +103,10 @@ class Call:
         over = max(self._over, self._gathered) if self._patient else self._over
         return now >= min(over, self._end) or all(turn.order.id in self.aside for turn in pending)
 
+    def is_overdue(self, now: float) -> bool:
+        """Return whether the deadline has passed below the quorum."""
+        return now >= self._end and len(self.answers) < self.needed
+
     def end(self) -> list[Turn]:
         """Mark and return the clients that were waited for, and had not answered when the grace period was over."""
         late = [turn for turn in self.with_status("asked") if turn.order.id not in self.aside]

@@ -26,7 +26,7 @@ from protonorm.deployment.events import Event, Observer, What, ignore
 from protonorm.deployment.guard import Guard, Refusal
 from protonorm.deployment.messages import CONFIRMED, FORMAT, TERMS, Answer, Kind, RequestHeader, write_request
 from protonorm.deployment.secure import collect
-from protonorm.errors import Failed
+from protonorm.errors import Again, Failed
 from protonorm.federation.policy import Policy
 from protonorm.tensors import Tensors
 
@@ -263,6 +263,8 @@ class FederationEngine:
                     self._judge(call)
                 return {order.id: call.outcome(order.id) for order in orders}
             self._report_waiting(call, now)
+            if call.is_overdue(now) and self._unasked and not self._quiet and "train" in kind:
+                raise Again(f"Round {self._round} begins again, perhaps with members that have confirmed its terms.")
             for arrived in self._transport.pull(call.wake(now) - now):
                 self._take(call, arrived)
 
