@@ -17,6 +17,10 @@ class Burned(Failed):
     """Raised when not all members of a secure sum sent their messages; the round yields nothing."""
 
 
+class Again(Failed):
+    """Raised when a round of a real federation is to begin again, as other members may have confirmed its terms."""
+
+
 class NotFetched(Failed):
     """Raised when a download is interrupted; the part already received is kept."""
 

@@ -57,7 +57,7 @@ def test_where_only_cohorts_are_evaluated_the_last_round_is_reported(tmp_path):
     """Two of four clients are evaluated each round, under `logits` 3/4/2 = 37.5 % right in the last."""
     found = made(tmp_path / "a", evaluated=[0, 2])
     assert reported_round(found).startswith(
-        "Round 3 is reported: it is the last that was evaluated; there is none in which everybody was; "
+        "Round 3 is reported: it is the last that was evaluated, and no round was evaluated by all clients; "
         "nearest-global 75.00 %"
     )
 

@@ -455,6 +455,22 @@ def test_a_client_that_is_asked_to_end_ends_well(call, joined, monkeypatch):
     assert "asked to end" in (joined.log_folder / "client.log").read_text()
 
 
+def test_a_client_that_has_left_says_so_until_another_bundle_is_confirmed(call, joined, federation, monkeypatch):
+    words = ["client", "fed/bundles/berlin.json", "--data", "data.npz", "--yes", "--check"]
+    call(*words)
+    left = []
+    monkeypatch.setattr("protonorm.deployment.https.client.Connection.leave", lambda self: left.append(self))
+    call("leave", "--folder", "berlin", "--yes")
+    assert len(left) == 1
+    assert "not running; it has left its federation." in call("status", "--folder", "berlin")
+    assert "berlin has left its federation: it takes part again once" in call("client", "--folder", "berlin", code=2)
+    assert "has left its federation" in call(*words, code=2)
+    federation.change(0, gone="it left")
+    call("add-client", "berlin", "berlin/client.pub", "--folder", "fed")
+    call(*words)
+    assert "its agreement is confirmed" in call("status", "--folder", "berlin")
+
+
 def test_two_clients_cannot_have_one_folder(call, joined, monkeypatch):
     monkeypatch.setattr("protonorm.deployment.process_lock.PATIENCE", 0.01)
     with process_lock(joined.lock, "The client"):
@@ -786,7 +802,9 @@ def test_amended_terms_are_shown_as_a_difference_and_confirmed(call, federation,
     assert not joined.offer(terms)
     assert "The server proposes other terms: algorithm.lam (2.0 instead of" in shown[0]
     assert "amends" not in shown[0]
-    assert "deploy accept" in call("status", "--folder", "berlin")
+    said = call("status", "--folder", "berlin")
+    assert "its agreement is confirmed, and the server proposes other terms, which are not." in said
+    assert "deploy accept" in said
     assert "not confirmed" in call("accept", "--folder", "berlin", code=2)
     assert "not the one given" in call("accept", "--folder", "berlin", "--checksum", "0000", code=2)
     said = call("accept", "--folder", "berlin", "--checksum", terms.fingerprint)

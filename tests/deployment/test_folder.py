@@ -19,6 +19,7 @@ from protonorm.deployment.federation_folder import FederationFolder, Member
 from protonorm.deployment.keys import hosts_of, make_client_certificate, make_client_key, read_certificate
 from protonorm.deployment.messages import RequestHeader, read_answer_header, write_request
 from protonorm.deployment.settings import ClientSettings, FederationSettings
+from protonorm.runs.layout import INFO
 from tests.support import pictures
 
 YEAR_AGO = dt.datetime.now(dt.UTC) - dt.timedelta(days=370)
@@ -183,6 +184,49 @@ def test_amended_terms_are_a_chain_on_both_sides(made, tmp_path):
         later.amended({"rounds": 50}, 3)
     client.confirm(made.bundle(made.rekey("berlin", client.rekey())))  # its bundle has the current terms
     assert client.store().folder == store
+
+
+def test_an_amendment_is_replaced_for_its_round_until_an_owner_has_confirmed_it(made, tmp_path):
+    """What the new one does not name stays amended. A client whose owner has confirmed the old one can confirm it."""
+    client = ClientFolder.create(tmp_path / "berlin", "berlin")
+    client.confirm(made.bundle(made.add("berlin", client.public_key)))
+    rounds = made.agreement.rounds
+    old = made.amend({"rounds": rounds + 4, "algorithm": {"lam": 3.0}}, rounds + 1)
+    assert not client.offer(old)
+    client.accept()  # the server does not know yet
+    new = made.amend({"rounds": rounds + 3}, rounds + 1)
+    assert [each.digest for each in made.terms] == [made.agreement.digest, new.digest]
+    assert (new.rounds, new.algorithm["lam"], new.amends.previous) == (rounds + 3, 3.0, made.agreement.digest)
+    assert not client.offer(new)
+    client.accept()
+    assert client.offer(new)
+    assert [each.digest for each in client.confirmed_terms()] == [made.agreement.digest, new.digest]
+    made.change(0, confirmed=old.digest)  # as a server does that has offered the old ones meanwhile
+    assert made.membership().confirmed == {}
+    assert made.amend({"algorithm": {"lam": 4.0}}).amends.round == rounds + 1
+    made.change(0, confirmed=made.terms[-1].digest)
+    assert made.amend({"rounds": rounds + 5}, rounds + 1).amends.previous == made.terms[-2].digest
+    assert len(made.terms) == 3
+
+
+def test_a_federation_that_is_done_is_amended_twice_for_its_next_round(made, monkeypatch):
+    rounds = made.agreement.rounds
+    monkeypatch.setattr("protonorm.deployment.federation_folder.committed", lambda folder: rounds)
+    made.run_folder.mkdir(exist_ok=True)
+    (made.run_folder / INFO).touch()
+    for more in (4, 3):
+        assert made.amend({"rounds": rounds + more}, rounds + 1).rounds == rounds + more
+    assert (made.amend({"rounds": rounds + 2}).amends.round, len(made.terms)) == (rounds + 1, 2)
+    with pytest.raises(ValueError, match=f"in round {rounds + 1} or later, got {rounds}"):
+        made.amend({"rounds": rounds + 9}, rounds)
+
+
+def test_terms_for_a_round_that_there_is_not_are_refused(made):
+    rounds = made.agreement.rounds
+    sentence = f"There is no round {rounds + 1} after the last, {rounds}: give rounds= too."
+    with pytest.raises(ValueError, match=sentence):
+        made.amend({"algorithm": {"lam": 3.0}}, rounds + 1)
+    assert made.amend({"algorithm": {"lam": 3.0}, "rounds": rounds + 1}, rounds + 1).rounds == rounds + 1
 
 
 def test_a_bundle_holds_no_secret_and_all_that_a_client_needs(made, tmp_path):

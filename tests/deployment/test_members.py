@@ -14,6 +14,7 @@ from protonorm.session.build import build
 from tests.deployment.federation import Killed, Line
 from tests.deployment.sites import LABELS, NAMES, agreement_of, make_nodes, simulated, write_clients
 from tests.deployment.test_run_federation import Organisations
+from tests.deployment.test_secure import Secure
 from tests.support import pictures
 
 
@@ -92,6 +93,8 @@ def test_a_client_joins_and_one_is_removed_between_rounds(tmp_path):
     assert counted == [[True, True, False], [True] * 3, [False, True, True], [False, True, True], [False, True, True]]
     assert read_whole(run.folder).info.client_names == list(NAMES)
     assert [event.round for event in heard(parties, "members")] == [3, 4]
+    done = [event.sentence.partition(": ")[2] for event in heard(parties, "committed")]
+    assert done == [f"{number} of {number} clients took part." for number in (2, 2, 3, 2, 2)]
     best = run.chosen.record.round
     kept = {one["client"]: one["round"] for one in parties.line.sent if one["kind"] == "keep"}
     assert kept == {1: best, 2: best if best >= 3 else 5}
@@ -108,6 +111,10 @@ def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
     register.plans = {2: lambda: register.terms.append(new), 4: lambda: setattr(owners[1], "willing", True)}
     run = parties.run(clients=register)
     assert asked(parties) == {1: {0, 1, 2}, 2: {0, 1, 2}, 3: {0, 2}, 4: {0, 1, 2}}
+    evaluated = [event.sentence.partition(":")[0] for event in heard(parties, "evaluated")]
+    assert evaluated == [
+        f"Round {round}, evaluated by {by} of 3 clients" for round, by in ((1, 3), (2, 2), (3, 3), (4, 3))
+    ]
     members = [event.sentence.endswith("these are not asked: kyoto.") for event in heard(parties, "members")]
     assert members == [True, False]
     assert register.confirmed == dict.fromkeys(range(3), new.digest)
@@ -121,6 +128,58 @@ def test_terms_are_amended_and_who_does_not_confirm_is_not_asked(tmp_path):
     assert run.info.experiment.algorithm.settings["lam"] == 0.5
     assert run.finished
     assert read_whole(run.folder).rounds == run.rounds
+
+
+def test_the_quorum_is_of_the_members_also_of_those_that_have_not_confirmed(tmp_path):
+    """Two of three must answer; one owner does not confirm. The other two are waited for, unless one leaves."""
+    parties = Organisations(tmp_path, rounds=4)
+    register, owners, slow = Register(parties, quorum=0.5), {}, []
+    for id, node in parties.line.nodes.items():
+        node._owner = owners[id] = Owner(parties.agreement)
+    owners[1].willing = False
+    new = parties.agreement.amended({"algorithm": {"lam": 0.5}}, 3)
+    register.plans = {2: lambda: register.terms.append(new)}
+
+    def change(id, header, answer):
+        if id == 2 and header["round"] == 3 and "train" in header["kind"] and not slow:
+            slow.append(answer)
+            return []
+        if id == 2 and header["round"] == 4 and "train" in header["kind"]:
+            register.members.remove(2)
+            parties.line.away[2] = "it is not connected"
+            return [Arrived(2, failure="its key was revoked", gone=True)]
+        return [answer]
+
+    parties.line.change = change
+    parties.line.plans = [(70.0, lambda: parties.line.waiting.append(Arrived(2, slow[0])))]
+    run = parties.run(clients=register, clock=lambda: parties.line.now)
+    assert [event.numbers["needed"] for event in heard(parties, "round")] == [2] * 4
+    assert [list(one.lost) for one in run.rounds] == [[], [], [], ["2"]]
+    assert 70 <= parties.line.now < 170
+
+
+def test_terms_are_offered_again_while_a_round_misses_its_quorum(tmp_path):
+    """Two of three have confirmed, and one of them goes. The third owner confirms meanwhile: its client takes part."""
+    parties = Organisations(tmp_path, rounds=3)
+    register, owners = Register(parties, quorum=0.5), {}
+    for id, node in parties.line.nodes.items():
+        node._owner = owners[id] = Owner(parties.agreement)
+    owners[1].willing = False
+    new = parties.agreement.amended({"algorithm": {"lam": 0.5}}, 3)
+    register.plans = {2: lambda: register.terms.append(new)}
+
+    def change(id, header, answer):
+        if id == 2 and header["round"] == 3 and "train" in header["kind"]:
+            parties.line.away[2] = "it is not connected"
+            return [Arrived(2, failure="it went away")]
+        return [answer]
+
+    parties.line.change = change
+    parties.line.plans = [(30.0, lambda: setattr(owners[1], "willing", True))]
+    run = parties.run(clients=register, clock=lambda: parties.line.now)
+    assert run.rounds[2].lost == {"2": "it is not connected"}
+    assert [event.round for event in heard(parties, "round")] == [1, 2, 3, 3]
+    assert parties.line.now < 400
 
 
 def test_amended_rounds_wait_until_the_quorum_has_confirmed(tmp_path):
@@ -139,6 +198,66 @@ def test_amended_rounds_wait_until_the_quorum_has_confirmed(tmp_path):
         "Round 3 waits: 2 of 3 members have confirmed its terms, 3 must; missing: kyoto. Their owners do it by "
         "`protonorm deploy accept` while their clients run."
     ]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_secure_sum_waits_until_all_of_its_members_have_confirmed(tmp_path, restarted):
+    """A quorum of half of the members is not enough for it. The owners confirm 0, 20 and 50 seconds after the change.
+
+    Also a server that is started again meanwhile offers the terms to those who have not confirmed them.
+    """
+    federation = Secure(tmp_path, rounds=2)
+    register, owners = Register(federation, quorum=0.5), {}
+    for id, node in federation.line.nodes.items():
+        node._owner = owners[id] = Owner(federation.agreement)
+        owners[id].willing = id == 0
+    new = federation.agreement.amended({"rounds": 3}, 3)
+    register.plans = {2: lambda: register.terms.append(new)}
+
+    def run():
+        folder, clock = tmp_path / "federation" / "run", lambda: federation.line.now
+        return run_federation(
+            federation.agreement, federation.line, folder, clients=register, notify=federation.told.append, clock=clock
+        )
+
+    def end():
+        raise Killed
+
+    federation.line.plans = [
+        (time, lambda id=id: setattr(owners[id], "willing", True)) for time, id in ((20, 1), (50, 2))
+    ]
+    if restarted:
+        federation.line.plans.insert(1, (30.0, end))
+        with pytest.raises(Killed):
+            run()
+    record = run()
+    assert [one.cohort for one in record.rounds] == ["all"] * 3
+    assert record.rounds[2].lost == {}
+    waits = [event.sentence for event in federation.heard("waiting")]
+    assert [wait.partition(";")[0] for wait in dict.fromkeys(waits)] == [
+        f"Round 3 waits: {number} of 3 members have confirmed its terms, 3 must" for number in (1, 2)
+    ]
+    assert 50 <= federation.line.now < 100
+
+
+def test_a_secure_sum_of_too_few_members_waits_and_says_so(tmp_path):
+    """One of three has left: the server waits until there are others, and does not begin a round that cannot end."""
+    federation = Secure(tmp_path, rounds=2)
+    register = Register(federation, members=(0, 1), quorum=0.5)
+    federation.line.plans = [(50.0, lambda: register.members.append(2))]
+    run_federation(
+        federation.agreement,
+        federation.line,
+        tmp_path / "federation" / "run",
+        clients=register,
+        notify=federation.told.append,
+        clock=lambda: federation.line.now,
+    )
+    (wait,) = federation.heard("waiting")
+    assert wait.sentence == (
+        "Round 1 waits: 2 of 2 members have confirmed its terms, 3 must: the secure sum needs 3 members, and the "
+        "federation has 2."
+    )
 
 
 def test_a_finished_federation_goes_on_by_amended_terms(tmp_path):
@@ -189,6 +308,8 @@ def test_a_client_that_is_late_again_and_again_is_set_aside_and_taken_back(tmp_p
     parties.run(clients=register, clock=lambda: parties.line.now)
     begun = {event.round: event for event in heard(parties, "round")}
     assert [event.client for event in heard(parties, "aside")] == [1]
+    assert [(event.round, event.client) for event in heard(parties, "late")] == [(1, 1), (2, 1)]  # then it is set aside
+    assert heard(parties, "late")[1].sentence == "Round 2: client kyoto is late: the round ended before it answered."
     assert "after 2 rounds" in heard(parties, "aside")[0].sentence
     assert [event.round for event in heard(parties, "back")] == [4]
     assert [begun[round].numbers["needed"] for round in (1, 3, 5)] == [2, 1, 2]
@@ -220,6 +341,7 @@ def test_a_replayed_answer_is_lost_at_once(tmp_path):
     run = parties.run(quorum=0.5)
     assert parties.line.now == 0.0
     assert list(run.rounds[1].lost) == ["1"]
+    assert "The answer of client kyoto is refused:" in heard(parties, "refused")[0].sentence
 
 
 def test_a_client_whose_key_is_revoked_in_a_round_does_not_hold_it(tmp_path):

@@ -9,12 +9,13 @@ import threading
 
 import pytest
 
-from protonorm.cli.deploy_status import client_lines, federation_tables
+from protonorm.cli.deploy_status import client_lines, federation_tables, standing
 from protonorm.deployment.client_folder import ClientFolder
 from protonorm.deployment.events import Event, Log, read_events
 from protonorm.deployment.keys import make_client_key
 from protonorm.deployment.process_lock import end_owner, is_alive, is_locked, lock_owner, process_began, process_lock
 from protonorm.deployment.status import Status, StatusWriter, seconds_since, view_client, view_federation
+from protonorm.deployment.web import render
 from protonorm.errors import Failed
 
 TERMS = {"algorithm": "protonorm", "classes": ["a", "b"], "feature_dim": 8, "rounds": 3, "seed": 0}
@@ -357,6 +358,31 @@ def test_a_view_tells_rounds_clients_and_problems(folder):
     assert "1 content" in text
     assert json.dumps(seen)
     assert not view_federation(folder)["clients"][0]["here"]  # the server is gone, and with it who was connected
+
+
+def test_who_has_confirmed_amended_terms_is_shown_until_all_have(folder):
+    """Before the rounds are requested, while they wait, and while they run without a member; both are named."""
+    board = StatusWriter(folder)
+    board.open()
+    board(Event("started", "0 of 3 rounds are done.", numbers={"rounds": 3, "done": 0, "clients": 2}))
+    board(Event("finished", "All 3 rounds are done.", 3, numbers={"rounds": 3}))
+    terms = folder.amend({"rounds": 9, "algorithm": {"lam": 2.0}}, 4)
+    change = "algorithm.lam (2.0 instead of 1.0), rounds (9 instead of 3)"
+    said = f"Terms from round 4 on, {change}: 0 of 2 have confirmed them; not yet: berlin, kyoto."
+    assert said in text_of(view_federation(folder))
+    folder.change(0, confirmed=terms.digest)
+    board(Event("waiting", "Round 4 waits.", 4, numbers={"needed": 2, "rounds": 9}))
+    seen = view_federation(folder)
+    assert "round 4 of 9, 2 of 2 must answer" in text_of(seen)
+    assert [one["standing"] for one in seen["clients"]] == ["", "unconfirmed"]
+    assert seen["clients"][1]["said"] == "It is not asked until its owner confirms the terms from round 4 on."
+    assert [(one["confirmed"], one["missing"]) for one in seen["terms"]] == [(["berlin"], ["kyoto"])]
+    assert "1 of 2 have confirmed them; not yet: kyoto." in text_of(seen)
+    assert b"not yet: kyoto" in render(lambda: view_federation(folder), standing)[1]
+    folder.change(1, confirmed=terms.digest)
+    assert "2 of 2 have confirmed them." in text_of(view_federation(folder))
+    board(Event("committed", "Round 4 is done.", 4, numbers={}))
+    assert view_federation(folder)["terms"] == []
 
 
 def test_accuracy_so_far_is_read_from_the_record(folder):

@@ -208,8 +208,8 @@ def amend(
             changes["members"] = read_members(changes["members"])
         changed = FederationSettings.of(federation.settings.plain() | own)
         if changes:
-            before = federation.terms[-1]
             terms = federation.amend(changes, start)
+            before = federation.terms[-2]
             new = ", ".join(differing(terms.plain(), before.plain() | {"amends": terms.plain()["amends"]}))
             assert terms.amends is not None
             say(visible(f"From round {terms.amends.round} on: {new}."))

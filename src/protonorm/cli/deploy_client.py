@@ -130,6 +130,11 @@ def client(
             with own_folder.trying(**read_settings(other or []) | given):
                 if invitation is not None:
                     _confirm(own_folder, invitation, bundle, checksum, yes=yes)
+                if own_folder.left.exists():
+                    raise ValueError(
+                        f"{own_folder.settings.name} has left its federation: it takes part again once the server's "
+                        "owner has added it, and you have confirmed the new bundle by `protonorm deploy client BUNDLE`."
+                    )
                 for part in checked_data(own_folder) if check else ():
                     say(part)
             if check:
@@ -151,7 +156,7 @@ def accept(
         from protonorm.deployment.process_lock import is_locked
         from protonorm.deployment.settings import differing
 
-        terms, before = own_folder.offered, own_folder.terms
+        terms = own_folder.offered
         if terms is None or terms.amends is None:
             runs = is_locked(own_folder.lock)
             start = "" if runs else f", and this one does not run: `protonorm deploy client --folder {own_folder.path}`"
@@ -161,6 +166,7 @@ def accept(
                 )
             )
             return
+        before = own_folder.previous(terms)
         terms.refuse_unless_it_follows(before)
         rows = [("from round", str(terms.amends.round)), *terms.lines()]
         say(make_table("Amended terms that the server proposes", [Column("term", no_wrap=True), "what"], rows))
@@ -252,6 +258,8 @@ def leave(
         connection = Connection(bundle.host, bundle.port, *own_folder.tls, 4096, 4096)
         connection.leave()
         connection.close()
+        own_folder.left.touch(mode=0o600)
+        own_folder.trail.write("left", federation=bundle.federation)
         say(visible(f"{bundle.name} has left {bundle.federation}; the server's owner can let it in again."))
 
 

@@ -247,6 +247,7 @@ def federation_tables(seen: dict[str, Any]) -> Iterator[Any]:
         carried = (seen["bytes_up"] + seen["bytes_down"]) / 2**20
         speed = f"the last took {seen['last_seconds']:.1f} seconds; {carried:.1f} MiB went over the wire"
     lines = [f"Rounds: {seen['done']} of {seen['rounds']} are done; {speed}."]
+    lines += [visible(terms["text"]) for terms in seen["terms"]]
     if refused := {why: times for why, times in seen["refused"].items() if times}:
         lines.append("Answers refused: " + ", ".join(f"{times} {why}" for why, times in refused.items()) + ".")
     if seen["denied"]:
@@ -294,6 +295,8 @@ def client_lines(seen: dict[str, Any]) -> str:
     """Format the status of a client on its own machine."""
     state = f"running, as process {seen['process']}" if seen["running"] else "not running"
     joined = "its agreement is confirmed" if seen["joined"] else "no agreement is confirmed yet"
+    joined += ", and the server proposes other terms, which are not" if seen["offered"] else ""
+    joined = "it has left its federation" if seen["left"] else joined
     data = seen["data"] if isinstance(seen["data"], str) else seen["data"].get("path", "")
     lines = [
         f"Client {seen['name']}: {state}; {joined}.",

@@ -105,6 +105,11 @@ class Agreement(Document):
         """SHA-256 of the federation's first agreement, which names records and states."""
         return self.amends.first if self.amends else self.digest
 
+    @property
+    def amendable(self) -> dict[str, Any]:
+        """Terms that can be amended, as plain data."""
+        return {name: value for name, value in self.plain().items() if name in AMENDABLE and name != "amends"}
+
     def amended(self, settings: Mapping[str, Any], round: int) -> Self:
         """Return new terms from a round on; raise ValueError for what cannot be amended."""
         plain = self.plain()

@@ -16,6 +16,7 @@ from protonorm.deployment.messages import Answer
 AGAIN = 2.0  # seconds between two attempts to reach a disconnected client
 GRACE = 30.0  # least seconds that others have once the quorum is met
 REPAIR = 30.0  # seconds before a client is asked again that was lost or whose answer was rejected
+SLOW = "the round ended before it answered"  # reason of a client that was not waited for longer
 GATHERING = 60.0  # seconds that a patient call waits for disconnected clients, if its deadline is not sooner
 
 
@@ -102,10 +103,20 @@ class Call:
         over = max(self._over, self._gathered) if self._patient else self._over
         return now >= min(over, self._end) or all(turn.order.id in self.aside for turn in pending)
 
+    def is_overdue(self, now: float) -> bool:
+        """Return whether the deadline has passed below the quorum."""
+        return now >= self._end and len(self.answers) < self.needed
+
+    def end(self) -> list[Turn]:
+        """Mark and return the clients that were waited for, and had not answered when the grace period was over."""
+        late = [turn for turn in self.with_status("asked") if turn.order.id not in self.aside]
+        for turn in late:
+            turn.status, turn.reason = "late", SLOW
+        return late
+
     def missed(self) -> dict[int, str]:
         """Return the clients that were late or refused, with the reason."""
-        slow = "the others had answered, and the grace period was over"
-        return {turn.order.id: turn.reason or slow for turn in self.with_status("asked", "late", "refused")}
+        return {turn.order.id: turn.reason or SLOW for turn in self.with_status("asked", "late", "refused")}
 
     def waits_for(self, now: float) -> list[Turn]:
         """List the clients that block the call; empty while the pending answers can still meet the quorum in time."""
@@ -122,4 +133,4 @@ class Call:
 
     def outcome(self, id: int) -> Answer | Lost:
         """Return a client's answer, or a Lost with the reason."""
-        return self.answers.get(id) or Lost(id, self.turns[id].reason or "the round ended before it answered")
+        return self.answers.get(id) or Lost(id, self.turns[id].reason or SLOW)

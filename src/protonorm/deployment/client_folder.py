@@ -6,6 +6,7 @@ client.secret random secret of the client's first weights and batches
 amendments/   amended terms that the owner has confirmed; offer.json has those that the server proposes
 bundle.json   the bundle from the server's owner, as confirmed by the client's owner; its certificates are
               authority.crt and client.crt
+left          exists once the client has left its federation, until its owner confirms another bundle
 samples.bin   a hash of each sample that was there at the last start, for the audit trail
 states/       the client's states, the server's last message, and the client's own accuracy in each round
 audit.jsonl   the audit trail, to which lines are only added
@@ -53,6 +54,7 @@ class ClientFolder:
         self.states = path / "states"
         self.log_folder = path / "logs"
         self.trail = Trail(path, on_repair=self._log_repair)
+        self.left = path / "left"  # exists once the client has left its federation
         self.lock = path / "client.lock"  # locked by a running client
 
     def _log_repair(self, sentence: str) -> None:
@@ -156,6 +158,7 @@ class ClientFolder:
         replace(self.tls.authority, bundle.authority.encode())
         replace(self.tls.certificate, bundle.certificate.encode())
         replace(self.path / BUNDLE, bundle.write())
+        self.left.unlink(missing_ok=True)
         about = {"federation": bundle.federation, "client": bundle.client}
         about |= {"server": address_of(bundle.host, bundle.port), "bundle": bundle.digest}
         self.trail.write("confirmed", **about, agreement=bundle.terms.digest, allowed=self.settings.allowed, how=how)
@@ -202,17 +205,24 @@ class ClientFolder:
         terms = Agreement.read(self.offer_file.read_bytes(), str(self.offer_file))
         return None if terms.digest in [agreement.digest for agreement in self.confirmed_terms()] else terms
 
+    def previous(self, terms: Agreement) -> Agreement:
+        """Return the confirmed terms that others amend; the last ones if they amend none of them."""
+        confirmed = self.confirmed_terms()
+        first = terms.amends.previous if terms.amends else ""
+        return next((agreement for agreement in confirmed if agreement.digest == first), confirmed[-1])
+
     def offer(self, terms: Agreement) -> bool:
         """Return whether terms are confirmed; keep new ones for the owner to look at, and say so once."""
         confirmed = self.confirmed_terms()
         if terms.digest in [agreement.digest for agreement in confirmed]:
             return True
-        terms.refuse_unless_it_follows(confirmed[-1])
+        previous = self.previous(terms)
+        terms.refuse_unless_it_follows(previous)
         if not self.offer_file.is_file() or self.offer_file.read_bytes() != terms.write():
             from protonorm.deployment.events import Log
 
             replace(self.offer_file, terms.write())
-            before = confirmed[-1].plain() | {"amends": terms.plain()["amends"]}
+            before = previous.plain() | {"amends": terms.plain()["amends"]}
             changes = ", ".join(differing(terms.plain(), before))
             sentence = f"The server proposes other terms: {changes}. `protonorm deploy accept` shows and confirms them."
             Log(self.log_folder, "client", self.show).write("offered", sentence, "warning")
@@ -227,8 +237,12 @@ class ClientFolder:
         """Confirm the amended terms that the server proposes."""
         terms = self.offered
         assert terms is not None
+        assert terms.amends is not None
         self.check(terms)
         make_folder(self.amendments)
+        for replaced in self.confirmed_terms():  # by the server's owner, before a round began by them
+            if replaced.amends and replaced.amends.previous == terms.amends.previous:
+                (self.amendments / f"{replaced.digest[:16]}.json").unlink(missing_ok=True)
         replace(self.amendments / f"{terms.digest[:16]}.json", terms.write())
         self.offer_file.unlink(missing_ok=True)
 

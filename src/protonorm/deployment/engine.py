@@ -26,7 +26,7 @@ from protonorm.deployment.events import Event, Observer, What, ignore
 from protonorm.deployment.guard import Guard, Refusal
 from protonorm.deployment.messages import CONFIRMED, FORMAT, TERMS, Answer, Kind, RequestHeader, write_request
 from protonorm.deployment.secure import collect
-from protonorm.errors import Failed
+from protonorm.errors import Again, Failed
 from protonorm.federation.policy import Policy
 from protonorm.tensors import Tensors
 
@@ -109,7 +109,7 @@ class FederationEngine:
         self.missed, self._note = dict(missed or {}), note
         self._agreement, self._transport, self._policy = agreement, transport, policy
         self._notify, self._clock = notify, clock
-        self.guard = Guard(agreement, on_refusal=self._report_refusal)
+        self.guard = Guard(agreement, self._report_refusal, lambda id: self._policy.label(id))
         self.chosen = chosen  # best round so far: clients keep its states
         self.bytes_up = self.bytes_down = 0  # on the wire
         self.committed = 0  # last committed round
@@ -118,6 +118,7 @@ class FederationEngine:
         self._round = 0
         self._digest = ""  # of the answer that is looked at
         self._waiting: tuple[int, ...] = ()  # last reported waiting state
+        self._unasked: set[int] = set()  # members that are not asked, and count for the quorum
         self._quiet = False  # whether the current call is no part of a round
         self._outside: Mapping[What, What] = {}  # its events that are reported, and as what
         self._status: Mapping[str, str] = STATUS  # and in which words
@@ -134,7 +135,7 @@ class FederationEngine:
         number, rounds = orders[0].round, self._agreement.rounds
         self._start, self._bytes_before, self._asked = self._clock(), (self.bytes_up, self.bytes_down), len(orders)
         counted = sum(order.id not in self.aside for order in orders)
-        numbers = {"clients": len(orders), "needed": self._policy.needed(counted)}
+        numbers = {"clients": len(orders), "needed": self._quorum("train", counted)}
         self._notify(Event("round", f"Round {number} of {rounds} begins.", number, numbers=numbers))
         kind: Kind = "evaluate+train" if parts else "train"
         outcomes = self._call(kind, orders, messages, parts)
@@ -151,7 +152,8 @@ class FederationEngine:
         answers = {id: answer for id, answer in outcomes.items() if isinstance(answer, Answer)}
         ask = partial(self.ask, patient=True, deadline=self._deadline)
         try:
-            return collect(self._agreement, orders, answers, message_for(messages, orders[0].id), ask)
+            published = message_for(messages, orders[0].id)
+            return collect(self._agreement, orders, answers, published, ask, self._policy.label)
         except ValueError as error:
             sentence = f"Round {self._round} is burned, and yields nothing: {str(error).rstrip('.')}."
             self._notify(Event("burned", sentence, self._round))
@@ -171,7 +173,7 @@ class FederationEngine:
         up, down = self.bytes_up - self._bytes_before[0], self.bytes_down - self._bytes_before[1]
         numbers = {"replied": len(replied), "lost": self._asked - len(replied), "seconds": self._clock() - self._start}
         numbers |= {"bytes_up": up, "bytes_down": down}
-        sentence = f"Round {round} is done: {len(replied)} of {self._policy.clients} clients took part."
+        sentence = f"Round {round} is done: {len(replied)} of {self.members} clients took part."
         self._notify(Event("committed", sentence, round, numbers=numbers))
 
     def fetch(self, id: int, trained: int) -> Tensors:
@@ -195,10 +197,20 @@ class FederationEngine:
         replies = {id: answer for id, answer in answers.items() if isinstance(answer, Answer)}
         return [id for id, answer in replies.items() if answer.header.metrics.get(CONFIRMED)]
 
-    def renew(self, agreement: Agreement, policy: Policy) -> None:
-        """Go on with other members, or by amended terms."""
-        self._agreement, self._policy = agreement, policy
+    def renew(self, agreement: Agreement, policy: Policy, unasked: Collection[int] = ()) -> None:
+        """Go on with other members, or by amended terms; `unasked` are members that have not confirmed them."""
+        self._agreement, self._policy, self._unasked = agreement, policy, set(unasked)
         self.guard.adopt(agreement)
+
+    def _quorum(self, kind: Kind, clients: int) -> int:
+        """Return the answers that a call to so many clients needs: a share of all members, or all of a secure sum."""
+        least = self._agreement.least_answers if "train" in kind else 0
+        return max(1, least, min(clients, self._policy.needed(clients + len(self._unasked - self.aside))))
+
+    @property
+    def members(self) -> int:
+        """Number of members, also of those that are not asked."""
+        return len(self._policy.participants) + len(self._unasked)
 
     @property
     def _deadline(self) -> float:
@@ -249,9 +261,13 @@ class FederationEngine:
             self._push(call, now)
             if call.is_done(now):
                 if not self._quiet and "train" in kind:
+                    for turn in call.end():
+                        self._report_client("late", turn)
                     self._judge(call)
                 return {order.id: call.outcome(order.id) for order in orders}
             self._report_waiting(call, now)
+            if call.is_overdue(now) and self._unasked and not self._quiet and "train" in kind:
+                raise Again(f"Round {self._round} begins again, perhaps with members that have confirmed its terms.")
             for arrived in self._transport.pull(call.wake(now) - now):
                 self._take(call, arrived)
 
@@ -305,8 +321,7 @@ class FederationEngine:
             turns.append(Turn(order, write_request(RequestHeader.model_validate(fields), bodies[id(message)])))
         if deadline is not None:
             return Call(turns, lambda clients: 0, self._clock(), deadline, patient=patient)
-        least, needed = self._agreement.least_answers if "train" in kind else 0, self._policy.needed
-        quorum = lambda clients: max(least, needed(clients))  # noqa: E731
+        quorum = partial(self._quorum, kind)
         return Call(turns, quorum, self._clock(), self._deadline, patient=patient, aside=self.aside, grace=self.grace)
 
     def _push(self, call: Call, now: float) -> None:

@@ -36,7 +36,7 @@ from protonorm.runs.states import Checkpoint
 from protonorm.runs.writer import DeferredWriter
 
 PARTS = ("validation", "test")  # in the order of a simulation's evaluation
-LONGEST_PAUSE = 30.0  # seconds between two offers of amended terms
+LONGEST_PAUSE = 10.0  # seconds between two offers of amended terms
 OWN = "its owner's"  # placeholder for a client's data and network, which the server does not know
 
 
@@ -196,23 +196,28 @@ class Members:
         while True:
             membership = self._registry.membership()
             self._adopt(membership, point.round, among := self._confirmed(engine, membership, point.round + 1))
-            counted = [id for id in membership.members if id not in engine.aside]
-            needed = self.policy.needed(len(counted))
-            if len(among) >= needed or point.round >= self.agreement.rounds:
+            counted = set(membership.members) - engine.aside
+            needed = max(self.agreement.least_answers, self.policy.needed(len(counted)))
+            enough = len(among) >= needed and len(among & counted) >= min(needed, len(counted))
+            if enough or point.round >= self.agreement.rounds:
                 break
             confirmed = f"{len(among)} of {len(membership.members)} members have confirmed its terms"
             missing = listed([membership.names[id] for id in membership.members if id not in among])
-            sentence = (
-                f"Round {point.round + 1} waits: {confirmed}, {needed} must; missing: {missing}. Their owners do it by "
-                "`protonorm deploy accept` while their clients run."
-            )
+            sentence = f"Round {point.round + 1} waits: {confirmed}, {needed} must"
+            if missing:
+                sentence += (
+                    f"; missing: {missing}. Their owners do it by `protonorm deploy accept` while their clients run."
+                )
+            else:
+                sentence += f": the secure sum needs {needed} members, and the federation has {len(among)}."
             if sentence != said:
-                self._notify(Event("waiting", sentence, point.round + 1, numbers={"needed": needed}))
+                numbers = {"needed": needed, "rounds": self.agreement.rounds}
+                self._notify(Event("waiting", sentence, point.round + 1, numbers=numbers))
             said, pause = sentence, min(2 * pause, LONGEST_PAUSE)
             engine.pull(pause)
         self._describe(membership)
         engine.grace, engine.patience = membership.grace, membership.patience
-        engine.renew(self.agreement, self.policy)
+        engine.renew(self.agreement, self.policy, set(membership.members) - among)
         if (self.agreement.digest, list(self.policy.participants)) != before:
             names = ", ".join(membership.names[id] for id in self.policy.participants) or "nobody"
             away = listed([membership.names[id] for id in membership.members if id not in among])
@@ -249,19 +254,19 @@ def report_rounds(
 ) -> Iterator[Round]:
     """Run the rounds after a checkpoint and report each evaluation; no round is left pending at the end."""
     for round in run_rounds(task, engine, policy, point, writer, renew):
-        notify(evaluation_event(task, round))
+        notify(evaluation_event(task, round, engine.members))
         yield round
     writer.end()
 
 
-def evaluation_event(task: Task, round: Round) -> Event:
+def evaluation_event(task: Task, round: Round, members: int) -> Event:
     """Create the event with each rule's mean accuracy over clients; its sentence shows the headline rule."""
     parts = {"test": round.record.rules, "validation": round.record.validation}
     numbers = {f"{part}.{rule}": value.mean for part, rules in parts.items() for rule, value in rules.items() if value}
     headline = task.algorithm.headline
     accuracies = [f"{part} {numbers[name]:.1%}" for part in parts if (name := f"{part}.{headline}") in numbers]
-    clients = "1 client" if round.evaluated == 1 else f"{round.evaluated} clients"
-    sentence = f"Round {round.number}, evaluated by {clients}: {', '.join(accuracies) or 'no accuracy yet'}."
+    count = f"{round.evaluated} of {members} clients"
+    sentence = f"Round {round.number}, evaluated by {count}: {', '.join(accuracies) or 'no accuracy yet'}."
     return Event("evaluated", sentence, round.number, numbers={"clients": round.evaluated, **numbers})
 
 

@@ -245,13 +245,18 @@ class FederationFolder:
         return members[id]
 
     @property
+    def amendment_files(self) -> list[Path]:
+        """Files of the amendments, in their order."""
+        count = len(list(self.amendments.glob("*.json")))
+        return [self.amendments / f"{number}.json" for number in range(1, count + 1)]
+
+    @property
     def terms(self) -> list[Agreement]:
         """The agreement and its amendments, in their order."""
         from protonorm.deployment.agreement import Agreement
 
         terms = [self.agreement]
-        for number in range(1, len(list(self.amendments.glob("*.json"))) + 1):
-            file = self.amendments / f"{number}.json"
+        for file in self.amendment_files:
             terms.append(Agreement.read(file.read_bytes(), str(file)))
             terms[-1].refuse_unless_it_follows(terms[-2])
         return terms
@@ -264,19 +269,40 @@ class FederationFolder:
         return terms_of(self.terms, committed(self.run_folder) + 1)
 
     def amend(self, settings: dict[str, Any], round: int | None = None) -> Agreement:
-        """Amend the terms from a round on: by default the next one that has not begun."""
+        """Amend the terms from a round on: by default the next one that has not begun.
+
+        The last amendment is replaced for its round, as long as no owner has confirmed it: what the new one does not
+        name stays as it was amended.
+        """
         done = committed(self.run_folder)
-        first = done + 1 + (done < self.terms[-1].rounds and (self.run_folder / INFO).exists())
-        if (round or first) < first:
-            raise ValueError(f"Amended terms must begin in round {first} or later, got {round}.")
         with self._locked():
             terms = self.terms
-            amended = terms[-1].amended(settings, round or first)
-            if amended.rounds < max(done, amended.amends.round - 1 if amended.amends else 0):
+            last, changes = terms[-1], dict(settings)
+            pending = last.amends.round if last.amends and self._is_open(last, done) else None
+            replaces = pending is not None and round in (None, pending)
+            if replaces:
+                changes = last.amendable | changes
+                if isinstance(method := settings.get("algorithm"), dict):
+                    changes["algorithm"] = last.algorithm | method
+                terms.pop()
+            first = done + 1 + (done < terms[-1].rounds and (self.run_folder / INFO).exists())
+            begin = pending if replaces and pending else round or first
+            if begin < first and not replaces:
+                least = min(first, pending or first)
+                raise ValueError(f"Amended terms must begin in round {least} or later, got {begin}.")
+            amended = terms[-1].amended(changes, begin)
+            if amended.rounds < begin and "rounds" not in settings:
+                raise ValueError(f"There is no round {begin} after the last, {amended.rounds}: give rounds= too.")
+            if amended.rounds < max(done, begin - 1):
                 raise ValueError(f"rounds must not be less than the rounds that are done, got {amended.rounds}.")
             make_folder(self.amendments)
-            append(self.amendments / f"{len(terms)}.json", amended.write())
+            replace(self.amendments / f"{len(terms)}.json", amended.write())
         return amended
+
+    def _is_open(self, terms: Agreement, done: int) -> bool:
+        """Return whether no round has begun by amended terms: no owner has confirmed them."""
+        confirmed = any(member.confirmed == terms.digest for member in self.roster)
+        return terms.amends is not None and terms.amends.round > done and not confirmed
 
     def standing(self, member: Member) -> str:
         """Return why a client is not waited for; empty if it is."""
@@ -287,12 +313,13 @@ class FederationFolder:
         """Return who takes part in the next round, and by which terms."""
         from protonorm.deployment.federation import Membership
 
-        members, settings = self.roster, FederationFolder.open(self.path).settings
+        members, settings, terms = self.roster, FederationFolder.open(self.path).settings, self.terms
+        digests = {each.digest for each in terms}  # without amendments that were replaced
         return Membership(
             names=[member.name for member in members],
             members=[member.id for member in members if member.active],
-            terms=self.terms,
-            confirmed={member.id: member.confirmed for member in members if member.confirmed},
+            terms=terms,
+            confirmed={member.id: member.confirmed for member in members if member.confirmed in digests},
             missed={member.id: member.missed for member in members},
             **{name: getattr(settings, name) for name in ("quorum", "deadline", "grace", "patience")},
         )

@@ -44,8 +44,13 @@ OnRefusal = Callable[[Refusal], None]
 class Guard:
     """Validator of answers: an answer counts once, and only in the call that requested it."""
 
-    def __init__(self, agreement: Agreement, on_refusal: OnRefusal | None = None) -> None:
-        self._agreement, self._task, self._on_refusal = agreement, agreement.task, on_refusal
+    def __init__(
+        self,
+        agreement: Agreement,
+        on_refusal: OnRefusal | None = None,
+        label: Callable[[int], str] = lambda id: f"client {id}",  # names a client in messages
+    ) -> None:
+        self._agreement, self._task, self._on_refusal, self._label = agreement, agreement.task, on_refusal, label
         schema = self._task.received_schema
         self.largest = largest_message(schema, schema.up) + largest_counts(self._task) + PER_TENSOR * self._task.secure
         self.refused: Counter[Why] = Counter()
@@ -112,7 +117,7 @@ class Guard:
         waited_for = sender in self._open
 
         def refuse(why: Why, sentence: str, *, final: bool = waited_for) -> Refusal:
-            text = f"The answer of client {sender} is refused: {shortened(sentence, LONGEST)}."
+            text = f"The answer of {self._label(sender)} is refused: {shortened(sentence, LONGEST)}."
             return Refusal(sender, why, text, final and waited_for)
 
         try:

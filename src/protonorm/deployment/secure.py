@@ -30,6 +30,7 @@ from protonorm.deployment.messages import USED, Answer, Kind
 from protonorm.tensors import Tensors
 
 OWN, PLEDGES, SIGNED, SIGNATURES = "pledge", "pledges", "signature", "signatures"  # tensors of bytes
+Label = Callable[[int], str]  # names a client in messages
 Ask = Callable[[Kind, Sequence[Order], Tensors], Mapping[int, Answer | Lost]]
 
 
@@ -133,7 +134,12 @@ class Member:
 
 
 def collect(
-    agreement: Agreement, orders: Sequence[Order], answers: Mapping[int, Answer], published: Tensors, ask: Ask
+    agreement: Agreement,
+    orders: Sequence[Order],
+    answers: Mapping[int, Answer],
+    published: Tensors,
+    ask: Ask,
+    label: Label = lambda id: f"client {id}",
 ) -> dict[int, Any]:
     """Fix the members of a round among the clients that have pledged, and return their masked messages by client.
 
@@ -141,7 +147,7 @@ def collect(
     ValueError if the round is burned.
     """
     if again := [id for id, answer in answers.items() if answer.header.metrics.get(USED)]:
-        raise ValueError(f"client {again[0]} had sent its message before the server was restarted")
+        raise ValueError(f"{label(again[0])} had sent its message before the server was restarted")
     (round,) = {order.round for order in orders}
     contexts = {sends: context_of(agreement, round, published, sends=sends) for sends in (True, False)}
     given = {id: Pledge.read(bytes(answer.message[OWN].tolist())) for id, answer in answers.items()}
@@ -152,18 +158,18 @@ def collect(
     members = [order for id in ids for order in orders if order.id == id]
     digest = checked_members(agreement, [pledges[id] for id in ids], contexts[sends])
     stacked = torch.stack([to_tensor(pledges[id].write()) for id in ids])
-    confirmed = all_of(ask("members", members, {PLEDGES: stacked}))
+    confirmed = all_of(ask("members", members, {PLEDGES: stacked}), label)
     signatures = [confirmed[id].message[SIGNED] for id in ids]
     masking.check_confirmations([pledges[id] for id in ids], [bytes(each.tolist()) for each in signatures], digest)
-    masked = all_of(ask("mask", members, {SIGNATURES: torch.stack(signatures)}))
+    masked = all_of(ask("mask", members, {SIGNATURES: torch.stack(signatures)}), label)
     return {id: answer.message for id, answer in masked.items()}
 
 
-def all_of(outcomes: Mapping[int, Answer | Lost]) -> dict[int, Answer]:
+def all_of(outcomes: Mapping[int, Answer | Lost], label: Label) -> dict[int, Answer]:
     """Return the answers if all members gave one; raise ValueError otherwise."""
     for outcome in outcomes.values():
         if isinstance(outcome, Lost):
-            raise ValueError(f"client {outcome.id} dropped out: {outcome.reason.rstrip('.')}")
+            raise ValueError(f"{label(outcome.id)} dropped out: {outcome.reason.rstrip('.')}")
     return {id: outcome for id, outcome in outcomes.items() if isinstance(outcome, Answer)}
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import os
 import threading
 import time
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
 
@@ -19,7 +21,7 @@ from protonorm.deployment.client_folder import ClientFolder, read_history
 from protonorm.deployment.events import DECLINES, Event, Level, Log, Why, read_events
 from protonorm.deployment.federation_folder import AGREEMENT, FederationFolder
 from protonorm.deployment.process_lock import is_alive, is_locked, lock_owner, process_began
-from protonorm.deployment.settings import ClientSettings
+from protonorm.deployment.settings import ClientSettings, canonical, differing, listed
 from protonorm.files import damaged, pretty, read_json, replace
 from protonorm.runs.layout import INFO
 from protonorm.runs.run import read_run
@@ -236,6 +238,8 @@ class StatusWriter:
                 status.state, status.done = "done", status.rounds
             case "waiting" | "failed":
                 status.state, status.needed = event.what, int(numbers.get("needed", status.needed))
+                status.round = max(status.round, event.round)
+                status.rounds = int(numbers.get("rounds", status.rounds))
 
     def _update_client(self, client: ClientStatus, event: Event) -> None:
         match event.what:
@@ -305,6 +309,17 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
     running, state = is_locked(folder.server_lock), status.state_now
     events = read_events(folder.log_folder / "server.jsonl", EVENTS)
     warnings = [event for event in events if event["level"] != "info"]
+    terms = amended_terms(folder)
+    unconfirmed = {
+        name: each["round"] for each in terms if each["round"] <= status.done + 1 for name in each["missing"]
+    }
+    rows = []
+    for client, member in zip(clients, folder.roster, strict=True):
+        row = client.model_dump(mode="json") | {"here": client.here and running, "standing": folder.standing(member)}
+        if not row["standing"] and (first := unconfirmed.get(client.name)):
+            row["standing"] = "unconfirmed"
+            row["said"] = f"It is not asked until its owner confirms the terms from round {first} on."
+        rows.append(row)
     return {
         **status.model_dump(mode="json", exclude={"format", "clients", "process", "process_began", "state", "text"}),
         "folder": str(folder.path),
@@ -317,13 +332,31 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
         "quorum": folder.settings.quorum,
         "deadline": folder.settings.deadline,
         "members": sum(member.active for member in folder.roster),
-        "clients": [
-            client.model_dump(mode="json") | {"here": client.here and running, "standing": folder.standing(member)}
-            for client, member in zip(clients, folder.roster, strict=True)
-        ],
+        "clients": rows,
+        "terms": [each for each in terms if each["missing"] or each["round"] > status.done],
         **_accuracy(folder),
         "problems": [{name: str(event[name]) for name in ("time", "event", "text")} for event in warnings[-SHOWN:]],
     }
+
+
+def amended_terms(folder: FederationFolder) -> list[dict[str, Any]]:
+    """Summarise each amendment: its first round, what it changes, and which members have confirmed it."""
+    files = [folder.path / AGREEMENT, *folder.amendment_files]
+    plain = [read_json(file) for file in files]  # without the agreements themselves, which need torch
+    digests = [hashlib.sha256(canonical(each)).hexdigest() for each in plain]
+    places = {digest: place for place, digest in enumerate(digests)}
+    members = [member for member in folder.roster if member.active]
+    terms = []
+    for place, (before, after) in enumerate(pairwise(plain), 1):
+        confirmed = [member.name for member in members if places.get(member.confirmed, 0) >= place]
+        missing = [member.name for member in members if member.name not in confirmed]
+        round, changes = after["amends"]["round"], differing(after, before | {"amends": after["amends"]})
+        text = (
+            f"Terms from round {round} on, {', '.join(changes)}: {len(confirmed)} of {len(members)} have confirmed them"
+        )
+        text += f"; not yet: {listed(missing)}." if missing else "."
+        terms.append({"round": round, "changes": changes, "confirmed": confirmed, "missing": missing, "text": text})
+    return terms
 
 
 def view_client(folder: ClientFolder) -> dict[str, Any]:
@@ -338,6 +371,7 @@ def view_client(folder: ClientFolder) -> dict[str, Any]:
         "name": settings.name,
         "folder": str(folder.path),
         "joined": folder.joined,
+        "left": folder.left.exists(),
         "running": is_locked(folder.lock),
         "process": lock_owner(folder.lock),
         "data": settings.data,

@@ -13,7 +13,7 @@ from protonorm.core.randomness import SERVER, seeded
 from protonorm.core.systems import Plan
 from protonorm.core.task import ByClient, Counts, DeferredEngine, Engine, Lost, Order, Reply, Task
 from protonorm.core.text import digits
-from protonorm.errors import Burned, TooFewReplies
+from protonorm.errors import Again, Burned, TooFewReplies
 from protonorm.federation.evaluation import Tally, mean_metrics, prototype_shape
 from protonorm.federation.policy import Policy, draw_cohort
 from protonorm.federation.server import Replies, Servers, ServerStep, admit, check_message
@@ -80,11 +80,17 @@ def run_rounds(
         asked = [id for id in cohort if plan is None or id not in plan.lost]
         orders = [Order(id, number, point.trained[id], members) for id in asked]
         if deferred and deferred.pending:
-            answers, tallies = _evaluate_and_train(task, engine, policy, point, orders)
+            try:
+                answers, tallies = _evaluate_and_train(task, engine, policy, point, orders)
+            except Again:
+                continue
             yield _add_evaluation(task, policy, point, tallies, deferred)
             replies, step = _conclude(task, policy, point, answers, len(cohort))
         else:
-            replies, step = _train(task, engine, policy, point, orders, plan)
+            try:
+                replies, step = _train(task, engine, policy, point, orders, plan)
+            except Again:
+                continue
         trained = list(point.trained)
         for id in replies.ids:
             trained[id] = number

@@ -9,7 +9,7 @@ from protonorm.runs.schema import PendingRound, RoundRecord, RunInfo
 WHY = {
     "validation": "it has the best mean validation accuracy",
     "test": "it has the best test accuracy, which is optimistic: there is no validation part",
-    "last": "it is the last that was evaluated; there is none in which everybody was",
+    "last": "it is the last that was evaluated, and no round was evaluated by all clients",
 }
 
 
