@@ -306,7 +306,8 @@ def export_app(folder: NewFolder, of: FederationPath = None) -> None:
         typer.echo(visible(f"  flwr run {shlex.quote(str(path))} --stream {nodes}"))
         say("runs a simulation: num-supernodes is the number of clients. Its README.md has data and a deployment.")
         if current.amends:
-            new = ", ".join(differing(*(one.plain() | {"amends": None} for one in (current, terms[0]))))
+            now, first = (each.plain() | {"amends": None} for each in (current, terms[0]))
+            new = ", ".join(differing(now, first))
             say(visible(f"The app has the terms in force, amended from round {current.amends.round} on: {new}."))
         for later in terms:
             if later.amends and later.amends.round > layout.committed(federation.run_folder) + 1:

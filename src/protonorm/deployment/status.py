@@ -300,8 +300,8 @@ def _problem(client: ClientStatus, sentence: str) -> str:
 
 def view_federation(folder: FederationFolder) -> dict[str, Any]:
     """Summarise the status of a federation."""
-    terms = read_json(folder.path / AGREEMENT)  # without the agreement itself, which needs torch
-    rounds = terms.get("rounds")
+    agreed = read_json(folder.path / AGREEMENT)  # without the agreement itself, which needs torch
+    rounds = agreed.get("rounds")
     empty = Status(federation=folder.settings.name, agreement="", rounds=rounds if isinstance(rounds, int) else 0)
     status = Status.read(folder.status_file) or empty
     recorded = {client.id: client for client in status.clients}
@@ -328,7 +328,7 @@ def view_federation(folder: FederationFolder) -> dict[str, Any]:
         "means": STATES[state],
         "text": status.text if state == status.state else "",
         "wanted": folder.wanted.exists(),
-        "combine": str(terms.get("combine", "mean")),
+        "combine": str(agreed.get("combine", "mean")),
         "quorum": folder.settings.quorum,
         "deadline": folder.settings.deadline,
         "members": sum(member.active for member in folder.roster),
