@@ -146,17 +146,8 @@ def verify(path: Path, noted: str = "") -> Verified:
 
 
 def read_trail(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a trail that can be read, without verifying them."""
-    if not path.exists():
-        return
-    with path.open("rb") as file:
-        while content := file.readline(LARGEST):
-            try:
-                line = json.loads(content)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(line, dict):
-                yield line
+    """Yield the lines of a trail that can be read, without verifying the chain."""
+    return (line for line, _ in _lines(path) if line)
 
 
 def details(line: Mapping[str, Any]) -> str:
